@@ -1,4 +1,4 @@
-"""labkit, the package behind the labs. Importing it imports ``base.old_copies`` only.
+"""labkit, the package behind the labs. Importing it imports ``old_copies`` only.
 
 What a learner imports, each package resting on those above it:
 
@@ -14,6 +14,6 @@ checks), ``interview``, ``course`` (notebooks, learners' copies), ``grading``. `
 lists the commands.
 """
 
-from labkit.base import old_copies
+from labkit import old_copies
 
 old_copies.install()

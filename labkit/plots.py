@@ -7,7 +7,7 @@ Each function returns a ``Picture``: the figure, a caption that says how its num
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from labkit.base.pictures import BLUE, COLORS, GREY, ORANGE, Picture, new_axes
+from labkit.base.home import BLUE, COLORS, GREY, ORANGE, Picture, new_axes
 from labkit.formats import FloatFormat, decode
 from labkit.formats.histograms import RangeReport
 

@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.course.lab_source import Lab, read_lab
 from labkit.emulation import emulate_gpu
 from labkit.formats import E4M3, quantize, rounding_kernel

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit.base.manifest import full_name, read_manifest
+from labkit.base.home import full_name, read_manifest
 from labkit.grading.judge.shipping import check_modules, checks_in
 from labkit.labs.engine import Check
 from labkit.labs.engine.slips import answer_of, solutions_of, text_of

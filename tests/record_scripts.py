@@ -4,7 +4,7 @@ import importlib
 import sys
 from types import ModuleType
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 
 
 def record_script(name: str) -> ModuleType:

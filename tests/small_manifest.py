@@ -1,6 +1,6 @@
 """A lab of the manifest in a line, for tests of what reads it."""
 
-from labkit.base.manifest import ExerciseEntry, LabEntry
+from labkit.base.home import ExerciseEntry, LabEntry
 
 
 def lab(name: str, title: str, **points: float) -> LabEntry:
@@ -17,4 +17,6 @@ def lab(name: str, title: str, **points: float) -> LabEntry:
         hardware="cpu",
         exercises=exercises,
         predictions=(),
+        optional_minutes=0,
+        sections=(),
     )

@@ -56,7 +56,7 @@ def python(code: str, cwd: Path, *args: str) -> str:
     ["labkit"]
     + [
         f"labkit.{m}"
-        for m in ("__main__", "base.paths", "base.progress", "course.my_labs", "course.build")
+        for m in ("__main__", "base.home", "base.progress", "course.my_labs", "course.build")
     ],
 )
 def test_import_is_light(module, tmp_path):
@@ -119,7 +119,7 @@ def test_importing_has_no_side_effects(tmp_path, monkeypatch):
     assert "labkit.formats" in modules and "labkit.labs.engine.codec" in modules
     found = json.loads(python(EFFECTS, tmp_path, *modules))
     # The one exception: it tells old copies of the labs what to do.
-    assert found == {"seen": [], "same": True, "added": ["labkit.base.old_copies"]}
+    assert found == {"seen": [], "same": True, "added": ["labkit.old_copies"]}
     assert [path.name for path in tmp_path.iterdir()] == ["noisy.py"]
     noisy = json.loads(python(EFFECTS, tmp_path, "noisy"))
     assert noisy["seen"] == ["opens left.txt to write"], "the guard can fail"

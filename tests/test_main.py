@@ -13,8 +13,8 @@ import pytest
 from small_manifest import lab
 
 from labkit.__main__ import main
-from labkit.base import manifest, progress
-from labkit.base.manifest import Manifest
+from labkit.base import progress
+from labkit.base.home import Manifest, read_manifest
 from labkit.course import doctor
 
 MANIFEST = Manifest(
@@ -31,7 +31,7 @@ DAY = NOON.astimezone().date().isoformat()  # as the learner's calendar has it
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
-    monkeypatch.setattr(manifest, "read_manifest", lambda: MANIFEST)
+    monkeypatch.setattr("labkit.base.home.read_manifest", lambda: MANIFEST)
     return tmp_path / "home"
 
 
@@ -154,7 +154,7 @@ def test_a_command_explains_itself(capsys, command):
 def test_importing_labkit_loads_what_speaks_to_old_copies_and_the_standard_library():
     loaded = loaded_by("import labkit") - loaded_by("")
     own = {name for name in loaded if name.startswith("labkit")}
-    assert own == {"labkit", "labkit.base", "labkit.base.old_copies"}
+    assert own == {"labkit", "labkit.old_copies"}
     assert {name.partition(".")[0] for name in loaded - own} <= sys.stdlib_module_names
 
 
@@ -272,8 +272,7 @@ def test_progress_that_cannot_be_read_is_a_sentence(capsys, home):
 
 def test_progress_without_a_manifest_is_a_sentence(capsys, monkeypatch, tmp_path):
     monkeypatch.undo()
-    read = manifest.read_manifest
-    monkeypatch.setattr(manifest, "read_manifest", lambda: read(tmp_path))
+    monkeypatch.setattr("labkit.base.home.read_manifest", lambda: read_manifest(tmp_path))
     assert main(["progress"]) == 1
     assert capsys.readouterr().err.startswith(f"{tmp_path / 'manifest.json'} is missing")
 

@@ -16,7 +16,7 @@ import pytest
 from nbformat import v4
 from tiny_lab import TINY
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.course.build import build
 from labkit.course.lab_source import names_assigned, names_loaded, tree
 from tests.unsolved import problems_unsolved

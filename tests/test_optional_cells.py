@@ -7,8 +7,7 @@ import jupytext
 import pytest
 import torch
 
-from labkit.base.paths import NOTEBOOKS
-from labkit.base.torchao import import_torchao
+from labkit.base.home import NOTEBOOKS, import_optional
 from labkit.course.lab_source import names_assigned, names_loaded
 
 LIBRARIES = ("torchao", "transformers", "tensorboard")
@@ -33,7 +32,7 @@ def without_libraries(code, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     for name in LIBRARIES:
         monkeypatch.setitem(sys.modules, name, None)
-    defined = {"torch": torch, "import_torchao": import_torchao}  # by the cells above
+    defined = {"torch": torch, "import_optional": import_optional}  # by the cells above
     exec(compile(code, "cell", "exec"), defined)
     return defined.keys()
 

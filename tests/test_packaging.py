@@ -152,12 +152,12 @@ def test_a_wheel_holds_what_the_course_shows_and_nothing_of_a_learner(wheel):
 
 
 OUTSIDE = """
-import labkit, labkit.base.paths as paths, labkit.course.my_labs as my_labs
-from labkit.base.misconceptions import misconceptions
+import labkit, labkit.base.home as home, labkit.course.my_labs as my_labs
+from labkit.labs.engine.misconceptions import misconceptions
 from labkit.course.progress_panel import progress_panel
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 print(labkit.__file__)
-print(paths.IN_CHECKOUT, sorted(p.name for p in paths.DATA.iterdir()))
+print(home.IN_CHECKOUT, sorted(p.name for p in home.DATA.iterdir()))
 print(len(misconceptions()) > 10, len(FormatExplorer().describe()) > 10)
 print("<table" in progress_panel()._repr_html_())
 print(my_labs.start())

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from labkit.base.manifest import read_manifest
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS, read_manifest
 from labkit.course.build import TABLE_BEGINS, TABLE_ENDS
 from labkit.grading.sandbox.bubblewrap import NOT_PROTECTED
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 
 
 def test_each_recording_names_its_script_and_so_does_its_row():

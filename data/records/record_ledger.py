@@ -20,7 +20,7 @@ from common import about, command, cpu, read, write
 from nbclient import NotebookClient
 
 from labkit.base import progress
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 
 LABS = (
     "00_start_here",

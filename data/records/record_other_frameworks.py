@@ -13,7 +13,7 @@ import jupytext
 import torch
 from common import about, cpu, file_of, write
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.labs.other_frameworks import frameworks
 from labkit.labs.other_frameworks.frameworks import jnp, optax
 from labkit.labs.other_frameworks.keras_runs import HEADS, fit_digits

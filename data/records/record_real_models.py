@@ -18,7 +18,7 @@ from dataclasses import asdict
 import torch
 from common import about, cpu, file_of, read, write
 
-from labkit.base.transformers import import_transformers
+from labkit.base.home import import_optional
 from labkit.labs.real_models.attention import crash_run, small_gpt
 from labkit.labs.real_models.gan import blobs_found, ring_run
 from labkit.labs.real_models.library import loaded_run
@@ -137,7 +137,7 @@ def main(file):
             print(*folder, name, flush=True)
             versions = {
                 "torch": torch.__version__,
-                "transformers": import_transformers().__version__,
+                "transformers": import_optional("transformers").__version__,
             }
             device = cpu("one thread, emulated by labkit")
             write(file, record | about(__file__, __doc__, device, **versions))

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from common import about, cpu, file_of, write
 from onnxruntime.quantization import quantize_dynamic
 
-from labkit.base.torchao import import_torchao
+from labkit.base.home import import_optional
 from labkit.labs.production.serving import exports
 from labkit.training import trained_gpt
 from labkit.training.data import characters, shakespeare, shakespeare_split
@@ -68,13 +68,13 @@ def onnx_served(model, tokens, *, int8=False):
 
 def torchao_served(config):
     model = trained_gpt()
-    import_torchao("torchao.quantization").quantize_(model, config)
+    import_optional("torchao.quantization").quantize_(model, config)
     return model
 
 
 def ways(example):
     """Name -> what makes the export."""
-    gpt, ao = trained_gpt(), import_torchao("torchao.quantization")
+    gpt, ao = trained_gpt(), import_optional("torchao.quantization")
     own = exports(gpt)
     found = {name: lambda model=model: model for name, model in own.items()}
     found["torchao, INT8 weights"] = lambda: torchao_served(ao.Int8WeightOnlyConfig())
@@ -107,7 +107,7 @@ def main(file):
         cpu(f"{torch.backends.cpu.get_cpu_capability()}, one thread"),
         torch=torch.__version__,
         onnxruntime=onnxruntime.__version__,
-        torchao=import_torchao().__version__,
+        torchao=import_optional("torchao").__version__,
     )
     write(file, record | {"exports": measured, "refused": refused}, indent=1)
 

@@ -60,14 +60,14 @@ def _declare_progress(parser: ArgumentParser) -> None:
 def _progress(options: Namespace) -> int:
     """What you have passed, lab by lab."""
     from labkit.base import progress
-    from labkit.base.manifest import read_manifest
-    from labkit.course.progress_panel import as_text
+    from labkit.base.home import read_manifest
+    from labkit.course.progress_panel import as_text, lab_progress, overview
 
     manifest = read_manifest()
     if options.lab is None:
-        rows = progress.overview(manifest.labs)
+        rows = overview(manifest.labs, progress.events())
     else:
-        rows = progress.lab_progress(manifest.find(options.lab))
+        rows = lab_progress(manifest.find(options.lab), progress.events())
     if options.json:
         print(json.dumps([dataclasses.asdict(row) for row in rows], default=datetime.isoformat))
         return 0

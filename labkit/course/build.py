@@ -29,9 +29,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from labkit.base.files import replace_file
-from labkit.base.manifest import full_name
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS, full_name, replace_file
 from labkit.course.cell_ids import digest
 from labkit.course.lab_source import Lab, read_lab
 from labkit.course.solution_text import answers_text, solutions_text, topic
@@ -237,15 +235,13 @@ def _stale(
         for path, text in shared.items()
         if _read(path) != text
     ]
-    for folder in (notebooks, notebooks / "solutions"):
-        for path in sorted(folder.glob("*.ipynb")):
-            if path.stem not in read:
-                said.append(f"{_name(path)} has no source. Mend it with: git rm {_name(path)}")
+    built = [*sorted(notebooks.glob("*.ipynb")), *sorted(notebooks.glob("solutions/*.ipynb"))]
+    left = [path for path in built if path.stem not in read]
     topics = {topic(lab) for lab in read}
-    for path in sorted(folders.glob("*/solutions.py")):
-        if path.parent.name not in topics:
-            said.append(f"{_name(path)} has no source. Mend it with: git rm {_name(path)}")
-    return said
+    left += [p for p in sorted(folders.glob("*/solutions.py")) if p.parent.name not in topics]
+    return said + [
+        f"{_name(path)} has no source. Mend it with: git rm {_name(path)}" for path in left
+    ]
 
 
 def _is_current(lab: Lab, path: Path) -> bool:
@@ -283,23 +279,24 @@ def _executed(lab: Lab, notebooks: Path) -> Any:
     try:
         client.execute(env={**os.environ, "LABKIT_PROGRESS": "off"})
     except CellExecutionError as error:
-        cell = next(c for c in notebook.cells if _failed(c))
+        outputs = [(cell, one) for cell in notebook.cells for one in cell.get("outputs", [])]
+        cell = next(cell for cell, one in outputs if one.output_type == "error")
         raise BuildError(_place(lab, cell, f"raised {error.ename}: {error.evalue}")) from None
     except (CellTimeoutError, DeadKernelError) as error:
         raise BuildError(f"source/{lab.lab}.py: {error}") from None
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell["outputs"] = [_without_widget(o) for o in cell.outputs if not _only_widget(o)]
+            cell["outputs"] = [
+                _without_widget(o)
+                for o in cell.outputs
+                if list(o.get("data", {})) != [_WIDGET_VIEW]
+            ]
             written = "".join(o.text for o in cell.outputs if o.get("name") == "stderr")
             if written:
                 raise BuildError(_place(lab, cell, f"wrote to stderr: {written.strip()}"))
     # Execution adds the Python version and widget state, which differ between machines.
     notebook["metadata"] = metadata
     return notebook
-
-
-def _failed(cell: Any) -> bool:
-    return any(o.output_type == "error" for o in cell.get("outputs", []))
 
 
 def _place(lab: Lab, cell: Any, what: str) -> str:
@@ -313,10 +310,6 @@ def _without_widget(output: Any) -> Any:
     # A view without its stored model shows as an error; the text twin beside it stays readable.
     output.get("data", {}).pop(_WIDGET_VIEW, None)
     return output
-
-
-def _only_widget(output: Any) -> bool:
-    return list(output.get("data", {})) == [_WIDGET_VIEW]
 
 
 def notebook_text(notebook: Any) -> str:

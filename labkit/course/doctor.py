@@ -13,14 +13,13 @@ import shlex
 import shutil
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from labkit.base.manifest import MANIFEST, ManifestError, read_manifest
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import MANIFEST, NOTEBOOKS, ManifestError, read_manifest
 from labkit.devices.probe import look, processor
 from labkit.devices.rules import TELLING_FLAGS, Description, Device, device_of, in_gib
 
@@ -44,6 +43,14 @@ class Finding:
     status: str = "ok"
     mend: str = ""
 
+    def words(self) -> tuple[str, str, str]:
+        """What a table says of it, beside its status."""
+        return self.name, self.found, self.wanted
+
+    def unless(self, fine: bool, status: str, mend: str) -> "Finding":
+        """This finding where all is fine, else with that status and what mends it."""
+        return self if fine else replace(self, status=status, mend=mend)
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report:
@@ -58,13 +65,13 @@ class Report:
         return not any(finding.status == "problem" for finding in self.findings)
 
     def __repr__(self) -> str:
-        rows = [(f.status, f.name, f.found, f.wanted) for f in self.findings]
-        lines = [self._verdict(), "", *_aligned([_FINDINGS_HEAD, *rows])]
+        rows = [(one.status, *one.words()) for one in self.findings]
+        lines = [self._verdict(), "", *aligned([_FINDINGS_HEAD, *rows])]
         if mends := self._mends():
             lines += ["", "To mend", *(f"- {mend} ({', '.join(of)})" for mend, of in mends.items())]
         for device in self.devices:
-            lines += ["", f"Number formats on {_full_name(device)}"]
-            lines += _aligned([_DTYPES_HEAD, *_dtype_rows(device)])
+            lines += ["", f"Number formats on {device.name} ({device.kind})"]
+            lines += aligned([_DTYPES_HEAD, *_dtype_rows(device)])
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -74,10 +81,11 @@ class Report:
             parts.append(_table("To mend", ("how", "what"), rows))
         for device in self.devices:
             rows = [tuple(escape(cell) for cell in row) for row in _dtype_rows(device)]
-            caption = f"Number formats on {escape(_full_name(device))}"
+            caption = f"Number formats on {escape(f'{device.name} ({device.kind})')}"
             parts.append(_table(caption, _DTYPES_HEAD, rows))
         rows = [
-            (_status(f), escape(f.name), escape(f.found), escape(f.wanted)) for f in self.findings
+            (f'<span class="{one.status}">{one.status}</span>', *map(escape, one.words()))
+            for one in self.findings
         ]
         everything = _table("This machine", _FINDINGS_HEAD, rows)
         summary = f"<summary>All {len(rows)} findings</summary>"
@@ -145,16 +153,9 @@ def _versions() -> list[Finding]:
             Finding(name="labkit", found="not installed", status="problem", mend=_install())
         )
     found = platform.python_version()
-    findings.insert(
-        0,
-        Finding(
-            name="Python",
-            found=found,
-            wanted=f">={python}",
-            status="ok" if _numbers(found) >= _numbers(python) else "problem",
-            mend="" if _numbers(found) >= _numbers(python) else f"Install Python {python} or newer",
-        ),
-    )
+    ours = Finding(name="Python", found=found, wanted=f">={python}")
+    new_enough = _numbers(found) >= _numbers(python)
+    findings.insert(0, ours.unless(new_enough, "problem", f"Install Python {python} or newer"))
     pins = _pins()
     for name in sorted({*minimums, *pins}):
         # Only in requirements.txt: it tests the notebooks, which run without it.
@@ -232,28 +233,16 @@ def _jupyter() -> list[Finding]:
         ("jupyterlab_widgets", "the part of JupyterLab that shows widgets"),
     ):
         there = importlib.util.find_spec(name) is not None
-        findings.append(
-            Finding(
-                name=name,
-                found=metadata.version(name) if there else "missing",
-                wanted=part,
-                status="ok" if there else "problem",
-                mend="" if there else _install("jupyterlab ipywidgets"),
-            )
+        found = Finding(
+            name=name, found=metadata.version(name) if there else "missing", wanted=part
         )
+        findings.append(found.unless(there, "problem", _install("jupyterlab ipywidgets")))
     # A `jupyter lab` of another environment starts well and then finds neither labkit nor widgets.
     command, ours = _server() or shutil.which("jupyter-lab"), Path(sys.prefix).resolve()
     at_home = command is not None and ours in Path(command).absolute().parent.resolve().parents
-    findings.append(
-        Finding(
-            name="jupyter lab",
-            found=command or "not on PATH",
-            wanted=f"in {ours}",
-            status="ok" if at_home else "note",
-            mend="" if at_home else f"Start JupyterLab as `{sys.executable} -m jupyterlab`",
-        )
-    )
-    return findings
+    found = Finding(name="jupyter lab", found=command or "not on PATH", wanted=f"in {ours}")
+    mend = f"Start JupyterLab as `{sys.executable} -m jupyterlab`"
+    return [*findings, found.unless(at_home, "note", mend)]
 
 
 def _server() -> str | None:
@@ -276,27 +265,24 @@ def _labs() -> Finding:
         status = "problem" if absent else "ok"
     except ManifestError as error:
         found, status = f"{MANIFEST} {error.why}", "problem"
-    restore = (
-        f"git checkout {shlex.quote(str(NOTEBOOKS))}" if _REQUIREMENTS.is_file() else _install()
-    )
-    return Finding(name="labs", found=found, status=status, mend=restore * (status == "problem"))
+    from_git = f"git checkout {shlex.quote(str(NOTEBOOKS))}"
+    restore = from_git if _REQUIREMENTS.is_file() else _install()
+    return Finding(name="labs", found=found).unless(status == "ok", status, restore)
 
 
 def _log() -> Finding:
     """The learner's log: the labs run without it, so the worst is a note."""
+    name = "progress log"
     try:
         from labkit.base import progress
     except ImportError as error:
-        why = _first_line(error)
-        return Finding(name="progress log", found=why, status="note", mend=_install())
+        return Finding(name=name, found=_first_line(error), status="note", mend=_install())
     if progress.is_off():
         mend = "Unset LABKIT_PROGRESS to keep your progress"
-        return Finding(
-            name="progress log", found="off (LABKIT_PROGRESS=off)", status="note", mend=mend
-        )
+        return Finding(name=name, found="off (LABKIT_PROGRESS=off)", status="note", mend=mend)
     if problem := progress.why_not_writable():
-        return Finding(name="progress log", found="cannot be written", status="note", mend=problem)
-    return Finding(name="progress log", found=str(progress.path()))
+        return Finding(name=name, found="cannot be written", status="note", mend=problem)
+    return Finding(name=name, found=str(progress.path()))
 
 
 # The machine
@@ -323,18 +309,11 @@ def _int8_products(torch: ModuleType | None) -> list[Finding]:
         return []
     from labkit.devices.int8_products import int8_products_are_exact  # it imports torch
 
-    name, wanted = "int8 matmul", "torch._int_mm exact"
-    if int8_products_are_exact():
-        return [Finding(name=name, found="exact", wanted=wanted)]
-    return [
-        Finding(
-            name=name,
-            found="saturates (a processor without VNNI)",
-            wanted=wanted,
-            status="note",
-            mend="Nothing to install: labkit adds int8 products in int32 here, as lab 09 does",
-        )
-    ]
+    exact = int8_products_are_exact()
+    found = "exact" if exact else "saturates (a processor without VNNI)"
+    mend = "Nothing to install: labkit adds int8 products in int32 here, as lab 09 does"
+    finding = Finding(name="int8 matmul", found=found, wanted="torch._int_mm exact")
+    return [finding.unless(exact, "note", mend)]
 
 
 def _cores() -> int | str:
@@ -357,14 +336,6 @@ def _accelerator(torch: ModuleType | None, devices: tuple[Description, ...]) -> 
 
 
 # Words and tables
-
-
-def _status(finding: Finding) -> str:
-    return f'<span class="{finding.status}">{finding.status}</span>'
-
-
-def _full_name(device: Device) -> str:
-    return f"{device.name} ({device.kind})"
 
 
 def _dtype_rows(device: Device) -> list[tuple[str, ...]]:
@@ -393,8 +364,9 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows of a table, the head among them, as lines whose columns stand below one another."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows

@@ -27,12 +27,11 @@ from typing import Any
 from urllib.parse import quote
 
 from labkit.base import progress
-from labkit.base.files import replace_file
-from labkit.base.manifest import LabEntry, copied, read_manifest
-from labkit.base.paths import IN_CHECKOUT, NOTEBOOKS
-from labkit.base.templates import render
+from labkit.base.home import IN_CHECKOUT, NOTEBOOKS, LabEntry, read_manifest, replace_file
 from labkit.course.cell_ids import cell_id
 from labkit.course.lab_source import COMMENT, STUB
+from labkit.labs.engine.copies import copied
+from labkit.labs.engine.templates import render
 
 FOLDER = "my_labs"
 IMAGES = "images"  # what notebooks show from files; copied beside them, so that links hold
@@ -152,8 +151,8 @@ def _one(lab: LabEntry, *, notebooks: Path, folder: Path) -> tuple[str, str]:
     try:
         theirs = path.read_bytes()
         old = json.loads(theirs)
-        mine = copied(old)
-        reason = None if mine and mine.lab == lab.lab else "it is not a copy of this lab"
+        name_of_it, version = copied(old) or ("", "")
+        reason = None if name_of_it == lab.lab else "it is not a copy of this lab"
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
     except ValueError as error:
@@ -162,7 +161,7 @@ def _one(lab: LabEntry, *, notebooks: Path, folder: Path) -> tuple[str, str]:
         return "blocked", (
             f"{name} is left as it is: {reason}. Rename it and start again to get the lab."
         )
-    if mine.version == lab.version:
+    if version == lab.version:
         return "left", ""
     if not _changed(old):
         replace_file(path, ours, durable=True)
@@ -170,7 +169,7 @@ def _one(lab: LabEntry, *, notebooks: Path, folder: Path) -> tuple[str, str]:
     new = json.loads(ours)
     carried = carry(old, new)
     # Kept first: whatever stops us here, the learner's file is in one of the two places.
-    kept = _keep(path, theirs, mine.version)
+    kept = _keep(path, theirs, version)
     unlogged = _log(lab.lab, carried.guesses)
     replace_file(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n", durable=True)
     return "updated", _sentence(name, kept, carried, unlogged)

@@ -1,29 +1,104 @@
-"""The progress panel: how far each lab is, and which ideas are worth another look.
+"""What the log says of a learner, lab by lab: ``labkit progress``, and the panel of a notebook.
 
-It shows records of ``labkit.base.progress`` and computes nothing new. The page
-(``progress_panel.html``) and the text twin (the ``repr``) say the same.
+The panel's page (``progress_panel.html``) and its text twin (the ``repr``) say the same.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from labkit.base import progress
-from labkit.base.manifest import ManifestError, read_manifest
-from labkit.base.misconceptions import Misconception, cured_at, misconceptions
-from labkit.base.progress import Event, ExerciseProgress, LabProgress, MisconceptionMet
-from labkit.base.templates import render
+from labkit.base.home import LabEntry, ManifestError, read_manifest
+from labkit.base.progress import Event
+from labkit.course.doctor import aligned
+from labkit.labs.engine.misconceptions import (
+    Misconception,
+    cured_at,
+    misconceptions,
+    misconceptions_met,
+    sure_and_wrong,
+)
+from labkit.labs.engine.templates import render
 
 _SHOWN = 5  # of each list: a panel is read at a glance, and the log keeps the rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabProgress:
+    """How far one lab is; ``exercises`` are those with points, ``optional`` those without."""
+
+    lab: str
+    title: str
+    exercises: int
+    passed: int
+    optional: int
+    optional_passed: int
+    points: float
+    points_earned: float
+    last_seen: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExerciseProgress:
+    """How far one exercise is: passed once is passed, else the last status, else "not started"."""
+
+    exercise: str
+    status: str
+    points: float
+    tries: int
+    last_seen: datetime | None
+
+
+def lab_progress(lab: LabEntry, log: Iterable[Event]) -> list[ExerciseProgress]:
+    """How far each exercise of one lab is by these events, in the lab's order."""
+    log = [event for event in log if event.kind == "check" and event.lab == lab.lab]
+    rows = []
+    for exercise in lab.exercises:
+        tries = [event for event in log if event.item == exercise.exercise]
+        statuses = ["not started", *(event.status for event in tries)]
+        rows.append(
+            ExerciseProgress(
+                exercise=exercise.exercise,
+                status="passed" if "passed" in statuses else statuses[-1],
+                points=exercise.points,
+                tries=sum(event.status != "not attempted" for event in tries),
+                last_seen=max((event.at for event in tries), default=None),
+            )
+        )
+    return rows
+
+
+def overview(labs: Iterable[LabEntry], log: Sequence[Event]) -> list[LabProgress]:
+    """How far each of the labs is by these events, in their order."""
+    rows = []
+    for lab in labs:
+        exercises = lab_progress(lab, log)
+        passed = [exercise for exercise in exercises if exercise.status == "passed"]
+        required = sum(exercise.points > 0 for exercise in exercises)
+        required_passed = sum(exercise.points > 0 for exercise in passed)
+        rows.append(
+            LabProgress(
+                lab=lab.lab,
+                title=lab.title,
+                exercises=required,
+                passed=required_passed,
+                optional=len(exercises) - required,
+                optional_passed=len(passed) - required_passed,
+                points=sum(exercise.points for exercise in exercises),
+                points_earned=sum(exercise.points for exercise in passed),
+                last_seen=max((e.at for e in log if e.lab == lab.lab), default=None),
+            )
+        )
+    return rows
 
 
 @dataclass(frozen=True, repr=False)
 class ProgressPanel:
     """What the panel shows; a notebook displays it as a page, a terminal as text."""
 
-    labs: tuple[LabProgress, ...]
-    sure_and_wrong: tuple[Event, ...]
-    misconceptions_met: tuple[MisconceptionMet, ...]
+    labs: Sequence[LabProgress]
+    sure_and_wrong: Sequence[Event]
+    met: Sequence[tuple[str, list[Event]]]
     known: Mapping[str, Misconception]
     remark: str | None
 
@@ -33,48 +108,30 @@ class ProgressPanel:
         if self.sure_and_wrong:
             lines = [
                 f"- {_where(event)}: you said {_said(event, 'guess')}, it is"
-                f" {_said(event, 'truth')}.{_look_at(self.cure_of(event))}"
+                f" {_said(event, 'truth')}. Look at {cured_at(self.cure_of(event))}."
                 for event in self.sure_and_wrong[:_SHOWN]
             ]
             parts.append("\n".join(["Sure and wrong", *lines, *_rest(self.sure_and_wrong)]))
-        if self.misconceptions_met:
-            lines = [
-                f"- {self._sentence(met)} Met {_times(met)}.{_look_at(self._cure(met))}"
-                for met in self.misconceptions_met[:_SHOWN]
-            ]
-            parts.append("\n".join(["Wrong ideas met", *lines, *_rest(self.misconceptions_met)]))
+        if self.met:
+            lines = [f"- {self._said_of(*one)}" for one in self.met[:_SHOWN]]
+            parts.append("\n".join(["Wrong ideas met", *lines, *_rest(self.met)]))
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
-        return render(
-            "course/progress_panel.html",
-            panel=self,
-            shown=_SHOWN,
-            rest=_rest,
-            day=_day,
-            number=_number,
-            share=_share,
-            passed=_passed,
-            where=_where,
-            said=_said,
-            times=_times,
-            cured_at=cured_at,
-        )
+        tools = (_rest, _day, _number, _passed, _where, _said, _times, cured_at)
+        named = {tool.__name__.strip("_"): tool for tool in tools}
+        return render("course/progress_panel.html", panel=self, shown=_SHOWN, **named)
 
-    def _sentence(self, met: MisconceptionMet) -> str:
-        known = self.known.get(met.misconception)
-        return known.en if known else f"{met.misconception}."
-
-    def _cure(self, met: MisconceptionMet) -> str | None:
-        known = self.known.get(met.misconception)
-        return known.cure if known else None
+    def _said_of(self, idea: str, events: list[Event]) -> str:
+        if idea not in self.known:
+            return f"{idea}. Met {_times(events)}."
+        known = self.known[idea]
+        return f"{known.en} Met {_times(events)}. Look at {cured_at(known.cure)}."
 
     def cure_of(self, event: Event) -> str:
         """The section that cures a wrong guess; the prediction's lab where no idea was named."""
-        for idea in event.detail.get("misconceptions", ()):
-            if idea in self.known:
-                return self.known[idea].cure
-        return event.lab
+        ideas = [idea for idea in event.detail.get("misconceptions", ()) if idea in self.known]
+        return self.known[ideas[0]].cure if ideas else event.lab
 
 
 def progress_panel() -> ProgressPanel:
@@ -88,33 +145,19 @@ def progress_panel() -> ProgressPanel:
     except progress.ProgressError as problem:
         log, remark = [], str(problem)
     try:
-        labs = progress.overview(read_manifest().labs, log=log)
+        labs = overview(read_manifest().labs, log)
     except ManifestError as problem:
         labs, remark = [], str(problem)
-    try:
-        known = misconceptions()
-    except FileNotFoundError:
-        known = {}
-    return ProgressPanel(
-        labs=tuple(labs),
-        sure_and_wrong=tuple(progress.sure_and_wrong(log)),
-        misconceptions_met=tuple(progress.misconceptions_met(log)),
-        known=known,
-        remark=remark,
-    )
+    met = list(misconceptions_met(log).items())
+    return ProgressPanel(labs, sure_and_wrong(log), met, misconceptions(), remark)
 
 
 def as_text(rows: Iterable[LabProgress | ExerciseProgress]) -> str:
     """Progress of labs, or of one lab's exercises, as lines of text with aligned columns."""
-    lines = [_columns(row) for row in rows]
-    if not lines:
+    columns = [_columns(row) for row in rows]
+    if not columns:
         return "No labs are listed."
-    lines.insert(0, {name: name for name in lines[0]})
-    widths = {name: max(len(line[name]) for line in lines) for name in lines[0]}
-    return "\n".join(
-        "  ".join(line[name].ljust(width) for name, width in widths.items()).rstrip()
-        for line in lines
-    )
+    return "\n".join(aligned([tuple(columns[0]), *(tuple(row.values()) for row in columns)]))
 
 
 def _columns(row: LabProgress | ExerciseProgress) -> dict[str, str]:
@@ -156,18 +199,10 @@ def _said(event: Event, what: str) -> str:
     return str(event.detail.get(what, "not kept"))
 
 
-def _times(met: MisconceptionMet) -> str:
-    return "once" if met.times == 1 else f"{met.times} times"
+def _times(events: list[Event]) -> str:
+    return "once" if len(events) == 1 else f"{len(events)} times"
 
 
-def _rest(all_of_them: tuple) -> list[str]:
+def _rest(all_of_them: Sequence) -> list[str]:
     more = len(all_of_them) - _SHOWN
     return [f"and {more} more"] if more > 0 else []
-
-
-def _look_at(cure: str | None) -> str:
-    return f" Look at {cured_at(cure)}." if cure else ""
-
-
-def _share(row: LabProgress) -> str:
-    return f"{row.passed / row.exercises if row.exercises else 0:.0%}"

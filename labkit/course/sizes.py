@@ -10,7 +10,7 @@ import sys
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 
 ROOT = NOTEBOOKS.parent
 CEILINGS = Path(".ci/ceilings.csv")

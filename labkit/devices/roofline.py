@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.formats.dtypes import DTYPE_NAMED
 
 

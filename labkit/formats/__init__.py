@@ -12,7 +12,7 @@ stores), ``exact`` (formats in fractions), ``expressions`` (how questions state 
 
 from typing import TYPE_CHECKING
 
-from labkit.base.lazy import lazily
+from labkit.base.home import lazily
 from labkit.formats.float_formats import (
     BF16,
     E2M1,

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from labkit.base.manifest import full_name
+from labkit.base.home import full_name
 from labkit.grading.course import CourseLab, missing_libraries, read_course
 from labkit.grading.intake.deliveries import IntakeError, collect
 from labkit.grading.intake.remarks import Remark

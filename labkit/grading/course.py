@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit.base import paths
-from labkit.base.manifest import LabEntry, read_manifest
-from labkit.base.paths import NOTEBOOKS
+from labkit.base import home
+from labkit.base.home import NOTEBOOKS, LabEntry, read_manifest
 from labkit.grading.records import Exercise
 from labkit.grading.sandbox.standin import STOOD_FOR
 from labkit.labs.other_frameworks import frameworks
@@ -77,7 +76,7 @@ def rest_of_labkit() -> str:
 
     Answers compute with it and the grader is part of it, so a grade holds for one state of it.
     """
-    package = Path(paths.__file__).parents[1]
+    package = Path(home.__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         inside = path.relative_to(package)

@@ -8,7 +8,7 @@ Read ``questions`` first (the bank, validated kind by kind), then ``answers`` (j
 
 from typing import TYPE_CHECKING
 
-from labkit.base.lazy import lazily
+from labkit.base.home import lazily
 
 if TYPE_CHECKING:
     from labkit.interview.widget_drill_card import say_it, warm_up

@@ -16,10 +16,10 @@ from typing import Annotated
 import fsrs
 from pydantic import AwareDatetime, ConfigDict, Field, StrictBool
 
-from labkit.base.misconceptions import misconceptions
 from labkit.interview.cards import Question
 from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
+from labkit.labs.engine.misconceptions import misconceptions
 
 GUESSING, FAIRLY_SURE, CERTAIN = 1, 2, 3
 NOT_SAID = 0

@@ -16,15 +16,15 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from labkit.base import progress
-from labkit.base.files import replace_file
+from labkit.base.home import replace_file
 from labkit.base.progress import Event, ProgressError
-from labkit.base.texts import LANGUAGES
 from labkit.interview import mock
 from labkit.interview.answers import Judgement
 from labkit.interview.cards import Card
 from labkit.interview.drills import Review, WrongIdeaSeen
 from labkit.interview.mock import Mock, Turn
 from labkit.interview.questions import Bank
+from labkit.labs.engine.texts import LANGUAGES
 
 LOG = "interview"
 """The name under which the log keeps what belongs to no lab."""

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from labkit.base.texts import BilingualError, Record, Text
 from labkit.formats.written_numbers import UNITS
+from labkit.labs.engine.texts import BilingualError, Record, Text
 
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=60)]
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from labkit.base.misconceptions import misconceptions
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.formats.expressions import ExpressionError, format_named
 from labkit.interview.cards import Question
 from labkit.interview.problems import FEWEST, MOST, Part, Problem
 from labkit.interview.question_kinds import KINDS
 from labkit.interview.question_parts import BankError, Text
+from labkit.labs.engine.misconceptions import misconceptions
 
 FOLDER = DATA / "questions"
 PROBLEMS = DATA / "problems"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from labkit.base import progress
-from labkit.base.manifest import ManifestError, read_manifest
+from labkit.base.home import ManifestError, read_manifest
 from labkit.base.progress import Event, ProgressError
 from labkit.interview import drills, mock, wording
 from labkit.interview import log as interview

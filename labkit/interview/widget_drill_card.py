@@ -10,7 +10,6 @@ from pathlib import Path
 import traitlets
 
 from labkit.base.progress import ProgressError
-from labkit.base.texts import LANGUAGES
 from labkit.interview import card_text, drills, sittings, terminal
 from labkit.interview import log as interview
 from labkit.interview.answers import Judgement, read
@@ -22,6 +21,7 @@ from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitti
 from labkit.interview.wording import WORDS, aside, labelled, listed, sureness, words
 from labkit.labs.engine import rendered
 from labkit.labs.engine.described import AskingWidget
+from labkit.labs.engine.texts import LANGUAGES
 
 
 class DrillCard(AskingWidget):

@@ -9,7 +9,7 @@ named machines. ``ledger`` is the table of what the labs made of the course's GP
 
 from typing import TYPE_CHECKING
 
-from labkit.base.lazy import lazily
+from labkit.base.home import lazily
 
 if TYPE_CHECKING:
     from labkit.measuring.card import Card

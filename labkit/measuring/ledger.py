@@ -20,8 +20,7 @@ from matplotlib.transforms import Bbox
 from torch import Tensor, nn
 
 from labkit.base import progress
-from labkit.base.paths import DATA
-from labkit.base.pictures import BLUE, GREY, ORANGE, Picture, new_axes
+from labkit.base.home import BLUE, DATA, GREY, ORANGE, Picture, new_axes
 from labkit.base.progress import ProgressError
 from labkit.devices.roofline import roofs
 from labkit.measuring.showing import table

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
-from labkit.base.pictures import Picture
+from labkit.base.home import Picture
 from labkit.measuring.showing import intervals, table
 from labkit.measuring.verdicts import Verdict, check_margin, verdict
 from labkit.training.batches import Batch, Loss, check_batch

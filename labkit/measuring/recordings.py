@@ -22,8 +22,7 @@ from pydantic_core import ArgsKwargs
 from torch import nn
 from torch.optim import Optimizer
 
-from labkit.base.files import replace_file
-from labkit.base.paths import DATA
+from labkit.base.home import DATA, replace_file
 from labkit.measuring.report import Benchmark
 from labkit.measuring.speed import benchmark
 from labkit.measuring.throughput import Measurement, measure

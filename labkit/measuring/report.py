@@ -6,7 +6,7 @@ times in a line each. A bad A/A control is said in all three.
 
 from dataclasses import dataclass
 
-from labkit.base.pictures import Picture
+from labkit.base.home import Picture
 from labkit.measuring.arms import quartiles, ratio
 from labkit.measuring.showing import intervals, readable_bytes, table
 from labkit.measuring.verdicts import (

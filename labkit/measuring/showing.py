@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.ticker import AutoLocator, NullLocator
 
-from labkit.base.pictures import BLUE, GREY, Picture, new_axes
+from labkit.base.home import BLUE, GREY, Picture, new_axes
 
 
 def readable_bytes(count: float) -> str:

@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from labkit.base.pictures import COLORS, Picture, new_axes
+from labkit.base.home import COLORS, Picture, new_axes
 from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.devices.probe import described, scaled_product
 from labkit.devices.rules import DTYPES

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, TensorDataset
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 
 
 @dataclass(frozen=True, eq=False)

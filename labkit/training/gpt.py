@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.training.data import characters, shakespeare
 from labkit.training.models import SmallGPT
 

@@ -819,11 +819,11 @@ check_recipe(recipe)
 # Stacks usually leave out the head, small layers that do not repay the casts, and layers whose sizes are not multiples of 16. The cell converts all layers of the GPT but the head with torchao (FP32: 2.104).
 
 # %% tags=["nbval-ignore-output"]
-from labkit.base.torchao import import_torchao
+from labkit.base.home import import_optional
 
 
 try:
-    float8, model = import_torchao("torchao.float8"), trained_gpt()
+    float8, model = import_optional("torchao.float8"), trained_gpt()
     config = float8.Float8LinearConfig.from_recipe_name("rowwise")
     float8.convert_to_float8_training(
         model, module_filter_fn=lambda module, name: name != "head", config=config

@@ -865,7 +865,7 @@ figures.fine_tuning_picture(fine_tuning(), live=live, caption=f"{whose(Layer)} a
 # torchao's `quantize_` replaces the weights of a model's linear layers, in place, by quantized tensors; the filter leaves the head alone. The cell measures INT4 weights in groups of 32, then W8A8 with dynamic ranges.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.base.torchao import import_torchao
+from labkit.base.home import import_optional
 
 
 def in_blocks(layer, name):
@@ -873,8 +873,8 @@ def in_blocks(layer, name):
 
 
 try:
-    ao = import_torchao("torchao.quantization")
-    groups = import_torchao("torchao.quantization.granularity").PerGroup(32)
+    ao = import_optional("torchao.quantization")
+    groups = import_optional("torchao.quantization.granularity").PerGroup(32)
 except ImportError as missing:
     print(missing)
     print("INT4 in groups of 32 costs 0.07 bits a character, INT8 weights and activations 0.001.")
@@ -893,8 +893,8 @@ else:
 
 # %% tags=["nbval-ignore-output"]
 try:
-    pt2e = import_torchao("torchao.quantization.pt2e.quantize_pt2e")
-    x86 = import_torchao("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+    pt2e = import_optional("torchao.quantization.pt2e.quantize_pt2e")
+    x86 = import_optional("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
 except ImportError as missing:
     print(missing)
     print("Static INT8 weights and activations cost 0.001 bits a character.")

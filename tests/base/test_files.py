@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from labkit.base.files import replace_file, replacing
+from labkit.base.home import replace_file, replacing
 
 
 @pytest.mark.parametrize("durable", [False, True])

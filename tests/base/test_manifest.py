@@ -5,8 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from labkit.base.manifest import ManifestError, full_name, read_manifest
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS, ManifestError, full_name, read_manifest
 
 
 def test_the_records_hold_what_the_build_wrote():
@@ -52,9 +51,9 @@ def test_what_is_neither_is_refused_with_the_names_there_are(name):
         (None, "is missing"),
         ("{", "cannot be read"),
         ("\udcff", "cannot be read"),
-        ("[]", "no list of labs"),
-        ("{}", "no list of labs"),
-        ('{"labs": [{"lab": "02_x"}]}', "a lab lacks 'title'"),
+        ("[]", "cannot be read"),
+        ("{}", "entries are not this labkit's"),
+        ('{"labs": [{"lab": "02_x"}]}', "entries are not this labkit's"),
         ('{"labs": ["02_x"]}', "cannot be read"),
     ],
 )

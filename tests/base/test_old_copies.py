@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import labkit
-from labkit.base.old_copies import GONE, TAKEN
+from labkit.old_copies import GONE, TAKEN
 
 COPIES = sorted(Path(__file__).parents[1].glob("old_copies/*.ipynb"))
 TOLD = GONE.partition("{}")[2]

@@ -16,7 +16,7 @@ import pytest
 from small_manifest import lab
 
 from labkit.base import progress
-from labkit.base.manifest import SectionEntry
+from labkit.base.home import SectionEntry
 
 START = lab("00_start_here", "Start here", first=1)
 FORMATS = lab("02_number_formats", "Build a number system", sixteen=1, ulp=2, snap=3)
@@ -109,7 +109,7 @@ def test_a_clock_without_a_zone_is_refused():
 
 def test_a_detail_that_json_cannot_hold_is_refused_also_when_the_log_is_off(monkeypatch):
     monkeypatch.setenv("LABKIT_PROGRESS", "off")
-    with pytest.raises(TypeError, match=r"cannot be kept.*Allowed are"):
+    with pytest.raises(TypeError, match="not JSON serializable"):
         passed(guess={1, 2})
 
 
@@ -124,7 +124,7 @@ def test_events_are_only_ever_added():
 def test_the_file_has_a_rollback_journal_a_version_and_no_companions(home):
     passed()
     assert raw("PRAGMA journal_mode") == [("delete",)]
-    assert raw("PRAGMA user_version") == [(len(progress._MIGRATIONS),)]
+    assert raw("PRAGMA user_version") == [(1,)]
     assert [file.name for file in home.iterdir()] == ["progress.db"]
 
 
@@ -179,46 +179,6 @@ def test_off_neither_writes_nor_reads(home, monkeypatch):
 # How far the learner is
 
 
-def test_overview_counts_an_exercise_passed_once_as_passed():
-    passed("ulp", status="failed", now=NOON)
-    passed("ulp", status="passed", now=NOON)
-    passed("ulp", status="failed", now=NOON + timedelta(hours=1))
-    passed("sixteen", status="failed", now=NOON)
-    passed("removed-since", status="passed", now=NOON)
-    progress.record("prediction", lab="02_number_formats", item="snap", status="passed", now=NOON)
-    start, formats = progress.overview([START, FORMATS])
-    assert start == progress.LabProgress(
-        lab="00_start_here",
-        title="Start here",
-        exercises=1,
-        passed=0,
-        optional=0,
-        optional_passed=0,
-        points=1,
-        points_earned=0,
-        last_seen=None,
-    )
-    assert formats == progress.LabProgress(
-        lab="02_number_formats",
-        title="Build a number system",
-        exercises=3,
-        passed=1,
-        optional=0,
-        optional_passed=0,
-        points=6,
-        points_earned=2,
-        last_seen=NOON + timedelta(hours=1),
-    )
-
-
-def test_overview_counts_what_is_optional_apart():
-    of_lab = lab("02_number_formats", "Build a number system", ulp=2, snap=3, tf32=0, more=0)
-    passed("ulp")
-    passed("tf32")
-    (row,) = progress.overview([of_lab])
-    assert (row.passed, row.exercises, row.optional_passed, row.optional) == (1, 2, 1, 2)
-
-
 # One letter a section; a capital one holds the item that is asked there, x and y are optional.
 SECTIONS = [
     SectionEntry(section=letter, items=(item,) if item else (), optional=letter in "efXgY")
@@ -262,90 +222,7 @@ def test_of_a_log_without_an_answer_all_that_is_not_optional_counts():
     assert found == {f"02_number_formats#{section}" for section in "aBcDhIjk"}
 
 
-def test_the_same_exercise_id_in_another_lab_earns_nothing_here():
-    passed("ulp", lab="00_start_here")
-    assert [row.passed for row in progress.overview([START, FORMATS])] == [0, 0]
-
-
-def test_lab_progress_tells_tries_and_the_best_status():
-    passed("ulp", status="not attempted", now=NOON)
-    passed("ulp", status="error", now=NOON)
-    passed("ulp", status="passed", now=NOON)
-    passed("ulp", status="failed", now=NOON + timedelta(days=2))
-    passed("snap", status="not attempted", now=NOON)
-    rows = progress.lab_progress(FORMATS)
-    assert [(row.exercise, row.status, row.tries) for row in rows] == [
-        ("sixteen", "not started", 0),
-        ("ulp", "passed", 3),
-        ("snap", "not attempted", 0),
-    ]
-    assert rows[1].last_seen == NOON + timedelta(days=2)
-
-
-def predicted(item, *, sure, correct, at):
-    progress.record(
-        "prediction",
-        lab="02_number_formats",
-        item=item,
-        status="right" if correct else "wrong",
-        now=at,
-        sure=sure,
-        correct=correct,
-    )
-
-
-def test_sure_and_wrong_takes_the_first_answer_of_those_who_were_certain():
-    predicted("early", sure=3, correct=False, at=NOON)
-    predicted("early", sure=3, correct=True, at=NOON + timedelta(minutes=1))
-    predicted("guessed", sure=1, correct=False, at=NOON)
-    predicted("right", sure=3, correct=True, at=NOON)
-    predicted("right", sure=3, correct=False, at=NOON + timedelta(minutes=1))
-    predicted("late", sure=3, correct=False, at=NOON + timedelta(hours=1))
-    assert [event.item for event in progress.sure_and_wrong(progress.events())] == ["late", "early"]
-
-
-def test_a_carried_guess_is_counted_once_it_is_judged():
-    lab, sure = "02_number_formats", {"guess": "1", "sure": 3}
-    progress.record("prediction", lab=lab, item="carried", status="carried", now=NOON, **sure)
-    assert progress.sure_and_wrong(progress.events()) == []
-    predicted("carried", sure=3, correct=False, at=NOON + timedelta(hours=2))
-    assert [event.item for event in progress.sure_and_wrong(progress.events())] == ["carried"]
-
-
-def test_misconceptions_are_counted_the_last_met_first():
-    passed("ulp", status="failed", misconceptions=["max-not-gap"], now=NOON)
-    passed("ulp", status="failed", misconceptions=["max-not-gap", "eps-times-x"], now=NOON)
-    passed("snap", status="failed", misconceptions=["inf-above-max"], now=NOON + timedelta(hours=1))
-    met = progress.misconceptions_met(progress.events())
-    assert [(one.misconception, one.times) for one in met] == [
-        ("inf-above-max", 1),
-        ("max-not-gap", 2),
-        ("eps-times-x", 1),
-    ]
-
-
 # Versions
-
-
-def test_an_older_log_is_brought_up_to_date_and_keeps_its_events(monkeypatch):
-    passed(now=NOON)
-    added = ("ALTER TABLE events ADD COLUMN device TEXT NOT NULL DEFAULT ''",)
-    monkeypatch.setattr(progress, "_MIGRATIONS", (*progress._MIGRATIONS, added))
-    assert [event.at for event in progress.events()] == [NOON]
-    assert raw("PRAGMA user_version") == [(2,)]
-    assert passed("snap") is None
-    assert [event.item for event in progress.events()] == ["ulp", "snap"]
-
-
-def test_a_migration_that_fails_leaves_the_old_log_whole(monkeypatch):
-    passed(now=NOON)
-    before = progress.path().read_bytes()
-    broken = ("ALTER TABLE events ADD COLUMN device TEXT", "ALTER TABLE nothing ADD COLUMN x TEXT")
-    with monkeypatch.context() as patched:
-        patched.setattr(progress, "_MIGRATIONS", (*progress._MIGRATIONS, broken))
-        assert "not recorded" in passed("snap")
-    assert progress.path().read_bytes() == before
-    assert [event.at for event in progress.events()] == [NOON]
 
 
 def test_a_newer_log_is_refused_and_not_touched():

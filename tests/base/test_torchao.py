@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from labkit.base.torchao import import_torchao
+from labkit.base.home import import_optional
 
 MX = "torchao.prototype.mx_formats.mx_tensor"
 
@@ -23,8 +23,8 @@ def test_import_writes_nothing_and_leaves_nothing_behind(seeds):
         assert python(f"import {MX}").stderr
     done = python(
         "import logging, os, torch, warnings\n"
-        "from labkit.base.torchao import import_torchao\n"
-        f"to_mx = import_torchao({MX!r}).to_mx\n"
+        "from labkit.base.home import import_optional\n"
+        f"to_mx = import_optional({MX!r}).to_mx\n"
         "print(to_mx(torch.ones(1, 32), torch.float8_e4m3fn, 32)[0].float().item())\n"
         "assert 'TORCHAO_FORCE_SKIP_LOADING_SO_FILES' not in os.environ\n"
         "logging.getLogger('torchao').warning('heard'), warnings.warn('seen')\n"
@@ -38,11 +38,11 @@ def test_import_writes_nothing_and_leaves_nothing_behind(seeds):
 def test_without_torchao_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao", None)
     with pytest.raises(ImportError, match=r"not installed: .*`pip install torchao==0\.18\.0`"):
-        import_torchao()
+        import_optional("torchao")
     for name in [name for name in sys.modules if name.startswith("torchao.")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match=r"`pip install torchao==0\.18\.0`"):
-        import_torchao(MX)
+        import_optional(MX)
 
 
 def test_a_torchao_that_does_not_fit_is_named_with_its_error(tmp_path, monkeypatch):
@@ -51,7 +51,7 @@ def test_a_torchao_that_does_not_fit_is_named_with_its_error(tmp_path, monkeypat
     (tmp_path / "torchao.py").write_text("raise AttributeError('torch has no scaled_mm')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ImportError, match=r"torch has no scaled_mm.*`pip install torchao==0"):
-        import_torchao()
+        import_optional("torchao")
 
 
 def test_settings_of_the_caller_come_back(monkeypatch):
@@ -60,6 +60,6 @@ def test_settings_of_the_caller_come_back(monkeypatch):
     monkeypatch.setattr(logging.root.manager, "disable", logging.ERROR)
     filters = list(warnings.filters)
     with pytest.raises(ImportError):
-        import_torchao()
+        import_optional("torchao")
     assert os.environ["TORCHAO_FORCE_SKIP_LOADING_SO_FILES"] == "0"
     assert logging.root.manager.disable == logging.ERROR and warnings.filters == filters

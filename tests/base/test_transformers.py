@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from labkit.base.transformers import import_transformers
+from labkit.base.home import import_optional
 
 GPT2 = "transformers.models.gpt2.modeling_gpt2"
 
@@ -25,8 +25,8 @@ def test_import_and_use_write_nothing_and_leave_the_environment(seeds):
         assert python(f"import {GPT2}").stderr
     done = python(
         "import logging, os\n"
-        "from labkit.base.transformers import import_transformers\n"
-        f"gpt2 = import_transformers({GPT2!r})\n"
+        "from labkit.base.home import import_optional\n"
+        f"gpt2 = import_optional({GPT2!r})\n"
         "settings = dict(vocab_size=68, n_embd=8, n_layer=1, n_head=1, n_positions=8)\n"
         "config = gpt2.GPT2Config(**settings)\n"  # of which transformers warns: token 50256 of 68
         "print(sum(p.numel() for p in gpt2.GPT2LMHeadModel(config).parameters()))\n"
@@ -42,8 +42,8 @@ def test_import_and_use_write_nothing_and_leave_the_environment(seeds):
 def test_no_request_leaves_the_machine(tmp_path):
     done = python(
         "import socket\n"
-        "from labkit.base.transformers import import_transformers\n"
-        "library = import_transformers()\n"
+        "from labkit.base.home import import_optional\n"
+        "library = import_optional('transformers')\n"
         "def refused(*_, **__): raise AssertionError('a socket was opened')\n"
         "socket.socket.connect = socket.getaddrinfo = refused\n"
         "try: library.AutoConfig.from_pretrained('openai-community/gpt2')\n"
@@ -56,11 +56,11 @@ def test_no_request_leaves_the_machine(tmp_path):
 def test_without_transformers_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match=r"not installed: .*`pip install transformers==5\.23\.0`"):
-        import_transformers()
+        import_optional("transformers")
     for name in [name for name in sys.modules if name.startswith("transformers.")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match=r"`pip install transformers==5\.23\.0`"):
-        import_transformers(GPT2)
+        import_optional(GPT2)
 
 
 def test_settings_of_the_caller_come_back(monkeypatch):
@@ -68,6 +68,6 @@ def test_settings_of_the_caller_come_back(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setattr(logging.root.manager, "disable", logging.ERROR)
     with pytest.raises(ImportError):
-        import_transformers()
+        import_optional("transformers")
     assert os.environ["HF_HUB_OFFLINE"] == "0"
     assert logging.root.manager.disable == logging.ERROR

@@ -35,7 +35,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 
 CHROMIUM = os.environ.get("LABKIT_CHROMIUM", "/usr/bin/chromium")
 CHROMIUM_ARGS = [

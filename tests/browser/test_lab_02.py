@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

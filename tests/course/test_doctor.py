@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.base import paths
+from labkit.base.home import IN_CHECKOUT
 from labkit.course import doctor
 from labkit.course.doctor import Finding, Report, examine
 from labkit.devices import Description, Device, Fact, Support
@@ -41,8 +41,9 @@ def labs(tmp_path, monkeypatch):
     folder = tmp_path / "labs"
     folder.mkdir()
     names = ["00_start_here", "02_number_formats"]
-    rest = {"title": "", "version": "", "minutes": 1, "hardware": "", "exercises": []}
-    listed = [{"lab": name, "predictions": [], **rest} for name in names]
+    rest = {"title": "", "version": "", "minutes": 1, "optional_minutes": 0, "hardware": ""}
+    rest |= {"exercises": [], "predictions": [], "sections": []}
+    listed = [{"lab": name, **rest} for name in names]
     folder.joinpath("manifest.json").write_text(json.dumps({"labs": listed}))
     for name in names:
         folder.joinpath(f"{name}.ipynb").write_text("{}")
@@ -95,7 +96,7 @@ def test_every_required_package_is_looked_at():
         assert found(name, report).found == metadata.version(name)
 
 
-@pytest.mark.skipif(not paths.IN_CHECKOUT, reason="a wheel carries no requirements.txt")
+@pytest.mark.skipif(not IN_CHECKOUT, reason="a wheel carries no requirements.txt")
 def test_the_version_the_labs_ran_with_is_the_one_of_requirements():
     pins = re.findall(r"^([\w-]+)==(\S+)", TOP.joinpath("requirements.txt").read_text(), re.M)
     assert dict(pins).keys() >= {"torch", "nbval"}

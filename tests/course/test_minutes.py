@@ -1,16 +1,14 @@
 """The minutes of a lab: each part counted once, what is optional apart, and told to the learner."""
 
 import ast
-import json
 from collections import Counter
 from datetime import UTC, datetime
 
 import nbformat
 import pytest
 from nbformat import v4
-from tiny_lab import TINY
 
-from labkit.base.manifest import read_manifest
+from labkit.base.home import read_manifest
 from labkit.course.build import build, table_of_labs
 from labkit.course.lab_source import read_lab
 from labkit.course.minutes import by_heading, lab_minutes
@@ -204,15 +202,3 @@ def test_every_exercise_and_prediction_of_the_course_stands_below_a_heading():
         asked = [exercise.exercise for exercise in lab.exercises]
         below = [item for section in lab.sections for item in section.items]
         assert Counter(below) == Counter([*asked, *lab.predictions]), lab.lab
-
-
-def test_a_manifest_of_an_older_labkit_is_read(course):
-    notebooks = course(**{"02_tiny": TINY})
-    build(notebooks=notebooks)
-    file = notebooks / "manifest.json"
-    content = json.loads(file.read_text())
-    for name in ("optional_minutes", "sections"):
-        del content["labs"][0][name]
-    file.write_text(json.dumps(content))
-    (entry,) = read_manifest(notebooks).labs
-    assert (entry.optional_minutes, entry.sections) == (0, ())

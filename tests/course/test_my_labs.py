@@ -10,11 +10,12 @@ from tiny_lab import TINY
 
 from labkit.__main__ import main
 from labkit.base import progress
-from labkit.base.manifest import ManifestError, stale
+from labkit.base.home import ManifestError
 from labkit.course import my_labs
 from labkit.course.build import build
 from labkit.course.cell_ids import digest
 from labkit.course.my_labs import Started, default_folder, start
+from labkit.labs.engine.copies import stale
 
 NAME = "02_tiny.ipynb"
 OLD = digest(TINY)[:12]

@@ -4,15 +4,16 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from small_manifest import lab
 
 from labkit.base import progress
-from labkit.base.manifest import Manifest, ManifestError
-from labkit.base.misconceptions import Misconception
+from labkit.base.home import Manifest, ManifestError
 from labkit.course import progress_panel as module
 from labkit.course.progress_panel import progress_panel
+from labkit.labs.engine.misconceptions import Misconception
 
 LAB = "02_number_formats"
 MANIFEST = Manifest(
@@ -111,9 +112,9 @@ def test_what_is_optional_is_named_beside_what_counts(monkeypatch):
     page = Page(progress_panel()._repr_html_())
     assert "1 of 1 + 0 of 1 optional" in page.words
     assert "width: 100%" in str(page.tags)
-    assert module.as_text(progress.lab_progress(of_lab)).splitlines()[2].split() == (
-        ["tf32", "not", "started", "optional", "0", "never"]
-    )
+    assert module.as_text(module.lab_progress(of_lab, progress.events())).splitlines()[
+        2
+    ].split() == (["tf32", "not", "started", "optional", "0", "never"])
 
 
 def test_the_text_twin_lists_what_is_worth_another_look():
@@ -212,19 +213,12 @@ def test_a_log_that_is_off_is_said(monkeypatch):
 
 def test_a_missing_manifest_is_a_sentence(monkeypatch, tmp_path):
     def missing():
-        raise ManifestError("manifest.json is missing")
+        raise ManifestError(Path("manifest.json"), "is missing")
 
     monkeypatch.setattr(module, "read_manifest", missing)
-    assert repr(progress_panel()) == "manifest.json is missing\n\nNo labs are listed."
-
-
-def test_without_the_list_of_misconceptions_ids_stand_for_sentences(monkeypatch):
-    def missing():
-        raise FileNotFoundError
-
-    monkeypatch.setattr(module, "misconceptions", missing)
-    some_progress()
-    assert "- max-not-gap. Met 2 times." in repr(progress_panel())
+    said = repr(progress_panel())
+    assert said.startswith("manifest.json is missing. It lists the labs")
+    assert said.endswith("\n\nNo labs are listed.")
 
 
 def test_no_text_becomes_a_tag_of_the_page(monkeypatch):

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from labkit.base import progress
-from labkit.base.manifest import read_manifest
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS, read_manifest
 from labkit.course import my_labs
 
 COPIES = sorted(Path(__file__).parents[1].glob("old_copies/*.ipynb"))

@@ -12,8 +12,7 @@ import jupytext
 import pytest
 from tiny_lab import TINY
 
-from labkit.base.manifest import read_manifest
-from labkit.base.paths import DATA, NOTEBOOKS
+from labkit.base.home import DATA, NOTEBOOKS, read_manifest
 from labkit.course.build import build
 from labkit.course.lab_source import LabError, read_lab
 from labkit.course.minutes import by_heading, sitting_of

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.devices import Description, device_of
 from labkit.devices.roofline import Roof, matmul_work, roofs
 

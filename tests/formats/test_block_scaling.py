@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from labkit.base.torchao import import_torchao
+from labkit.base.home import import_optional
 from labkit.formats import (
     BF16,
     E2M1,
@@ -81,9 +81,9 @@ TORCHAO_RULES = {"floor": "FLOOR", "up": "RCEIL", "even": "EVEN"}
 
 def torchaos_mx(x, fmt, rule):
     """Scales and element values of torchao's MXTensor."""
-    mx_tensor = import_torchao("torchao.prototype.mx_formats.mx_tensor")
-    config = import_torchao("torchao.prototype.mx_formats.config")
-    kernels = import_torchao("torchao.prototype.mx_formats.kernels")
+    mx_tensor = import_optional("torchao.prototype.mx_formats.mx_tensor")
+    config = import_optional("torchao.prototype.mx_formats.config")
+    kernels = import_optional("torchao.prototype.mx_formats.kernels")
     names = {
         E4M3: torch.float8_e4m3fn,
         E5M2: torch.float8_e5m2,
@@ -141,8 +141,8 @@ def test_where_torchao_leaves_the_definition(rule):
 @pytest.mark.parametrize("tensor_scale", [True, False])
 @pytest.mark.parametrize("size", [1.0, 1e-5, 1e4, 1e-30, 1e30])
 def test_nvfp4_has_the_bits_of_torchao(size, tensor_scale):
-    nv = import_torchao("torchao.prototype.mx_formats.nvfp4_tensor")
-    kernels = import_torchao("torchao.prototype.mx_formats.kernels")
+    nv = import_optional("torchao.prototype.mx_formats.nvfp4_tensor")
+    kernels = import_optional("torchao.prototype.mx_formats.kernels")
     generator = torch.Generator().manual_seed(0)
     spread = torch.exp(3 * torch.randn(64, 1, generator=generator))
     x = torch.randn(64, 128, generator=generator) * spread
@@ -171,7 +171,7 @@ def test_nvfp4_has_the_bits_of_torchao(size, tensor_scale):
 
 def test_nvfp4_of_a_tensor_whose_reciprocal_scales_overflow():
     """There torchao multiplies by inf: it divides 1 by a tensor scale of about 2**-128."""
-    nv = import_torchao("torchao.prototype.mx_formats.nvfp4_tensor")
+    nv = import_optional("torchao.prototype.mx_formats.nvfp4_tensor")
     x = torch.randn(1, 64, generator=torch.Generator().manual_seed(9)) * 1e-35
     x[0, 16:32] *= 2.0**-14
     x[0, 32:48] = 0

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from labkit.base.torchao import import_torchao
+from labkit.base.home import import_optional
 from labkit.formats import (
     QuantParams,
     choose,
@@ -226,7 +226,7 @@ def test_fake_quantize_computes_sixteen_bit_inputs_in_float32(dtype):
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("per", ["tensor", "row", "group"])
 def test_grids_and_codes_are_those_of_torchao(per, symmetric, bits):
-    torchao = import_torchao("torchao.quantization.quant_primitives")
+    torchao = import_optional("torchao.quantization.quant_primitives")
     w = torch.randn(6, 64, generator=torch.Generator().manual_seed(bits)) + 0.3
     block = {"tensor": (6, 64), "row": (1, 64), "group": (1, 32)}[per]
     parts = {"tensor": w, "row": w, "group": w.unflatten(1, (-1, 32))}[per]

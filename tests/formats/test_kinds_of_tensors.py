@@ -13,7 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
 
-from labkit.base.torchao import import_torchao
+from labkit.base.home import import_optional
 from labkit.formats import (
     BF16,
     E2M1,
@@ -111,7 +111,7 @@ def fake(x):
 
 
 def weight_of_torchao(x):
-    quantization = import_torchao("torchao.quantization")
+    quantization = import_optional("torchao.quantization")
     layer = nn.Linear(32, 4, bias=False)
     layer.weight = nn.Parameter(x.float())
     quantization.quantize_(layer, quantization.Int8WeightOnlyConfig())

@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 
 LAB = "02_number_formats"
 POINTS = {

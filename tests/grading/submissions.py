@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import read_course
 from labkit.grading.intake.reader import understand
 from labkit.grading.intake.reading import read_notebook

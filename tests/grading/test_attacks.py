@@ -324,10 +324,10 @@ GONE = "FileNotFoundError"
 )
 def test_files_of_the_host_are_not_there(grader, canary, path):
     import labkit
-    from labkit.base import paths
+    from labkit.base import home
 
     path = path.format(
-        labkit=labkit.__path__[0], notebooks=paths.NOTEBOOKS, data=paths.DATA, canary=canary
+        labkit=labkit.__path__[0], notebooks=home.NOTEBOOKS, data=home.DATA, canary=canary
     )
     assert GONE in told(grader, f"open({path!r}); found = 'a file'")
 

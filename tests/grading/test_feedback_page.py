@@ -11,13 +11,13 @@ from handing_in import hand_in, small
 from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.__main__ import main
-from labkit.base.misconceptions import misconceptions
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import read_course
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
 from labkit.grading.report.feedback import feedback
 from labkit.grading.report.scores import Sheet, for_student, sheet
+from labkit.labs.engine.misconceptions import misconceptions
 
 COURSE = read_course()
 LAB = COURSE["02_number_formats"]

@@ -19,7 +19,7 @@ import pytest
 from handing_in import LAB, POINTS, as_bytes, hand_in, small, solved, unsolved
 from quick_grader import QuickGrader, answer, grade_command
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.grading import command
 from labkit.grading.command import ALL_GRADED, CANNOT_START, INTERRUPTED, SOME_UNGRADED
 from labkit.grading.intake.deliveries import Handed

@@ -12,7 +12,7 @@ from attacks import E2M1, LAB, ONLY
 from handing_in import RIGHT_ULP, as_bytes, cell_of, code, unsolved, with_answer
 from submissions import graded
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import read_course
 
 COURSE = read_course()

@@ -145,11 +145,11 @@ def test_a_grade_holds_for_one_version_of_the_lab_and_of_the_check(tmp_path):
 def test_a_grade_holds_for_one_state_of_labkit(tmp_path, monkeypatch):
     package = tmp_path / "labkit"
     own = ("labs/tiny/checks.py", "labs/tiny/widget_w.py", "labs/tiny/solutions.py")
-    shared = ("base/paths.py", "formats/dtypes.py", "labs/engine/checks.py")
+    shared = ("base/home.py", "formats/dtypes.py", "labs/engine/checks.py")
     for name in own + shared:
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("")
-    monkeypatch.setattr(course.paths, "__file__", str(package / "base" / "paths.py"))
+    monkeypatch.setattr(course.home, "__file__", str(package / "base" / "home.py"))
     digest = course.rest_of_labkit.__wrapped__
     before = digest()
     for name in own:  # with versions of their own, or of no matter

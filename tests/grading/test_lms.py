@@ -18,7 +18,7 @@ from lms_importers import (
 )
 from quick_grader import QuickGrader, answer, grade_command
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.grading.command import ALL_GRADED, CANNOT_START, SOME_UNGRADED
 from labkit.grading.course import read_course
 from labkit.grading.intake.remarks import Remark

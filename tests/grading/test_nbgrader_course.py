@@ -11,7 +11,7 @@ import pytest
 from tiny_lab import TINY
 
 from labkit.__main__ import main
-from labkit.base import paths
+from labkit.base import home
 from labkit.course.build import CELL_SECONDS, BuildError
 from labkit.course.lab_source import read_lab
 from labkit.grading.nbgrader import exported_course as nbgrader_course
@@ -26,7 +26,7 @@ FIRST, CUT_LAB = "00_start_here", "02_number_formats"
 @pytest.fixture
 def notebooks(course) -> Path:
     """Lab 00 as it is and a cut of lab 02."""
-    first = (paths.NOTEBOOKS / "source" / f"{FIRST}.py").read_text(encoding="utf-8")
+    first = (home.NOTEBOOKS / "source" / f"{FIRST}.py").read_text(encoding="utf-8")
     return course(lab_00_start_here=first, lab_02_number_formats=CUT)
 
 

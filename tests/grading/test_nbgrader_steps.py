@@ -5,7 +5,7 @@ import copy
 import pytest
 from nbformat import v4
 
-from labkit.base import paths
+from labkit.base import home
 from labkit.course.lab_source import read_lab
 from labkit.grading.judge.seeds import derive_seed, make_secret, read_secret
 from labkit.grading.nbgrader.exported_course import NO_SEED, source_notebook
@@ -18,7 +18,7 @@ from labkit.grading.nbgrader.steps import (
     WithholdHidden,
 )
 
-SOURCES = sorted((paths.NOTEBOOKS / "source").glob("*.py"))
+SOURCES = sorted((home.NOTEBOOKS / "source").glob("*.py"))
 
 
 def graded(source: str, grade_id: str, **more):

@@ -6,7 +6,7 @@ so an answer that only knows what comes back at seed 0 has to fail there.
 
 import pytest
 
-from labkit.base.manifest import read_manifest
+from labkit.base.home import read_manifest
 from labkit.grading.judge import shipping
 from labkit.labs.engine import Check
 from labkit.labs.engine.slips import solutions_of

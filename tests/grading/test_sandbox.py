@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from labkit.base import paths
+from labkit.base import home
 from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.records import Settings
 from labkit.grading.sandbox import bubblewrap as sandbox
@@ -69,7 +69,7 @@ def test_labkit_that_only_pythonpath_finds_is_said_so(tmp_path):
     code = "from labkit.grading.sandbox import bubblewrap; print(bubblewrap.why_not())"
     done = subprocess.run(
         [tmp_path / "env/bin/python", "-c", code],
-        env={**os.environ, "PYTHONPATH": str(paths.NOTEBOOKS.parent)},
+        env={**os.environ, "PYTHONPATH": str(home.NOTEBOOKS.parent)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -118,8 +118,8 @@ def test_a_course_in_tmp_can_be_neither_written_nor_moved(monkeypatch):
     """Its folder stands in a folder that can be written to, and the next submission reads it."""
     with tempfile.TemporaryDirectory(dir="/tmp") as course:
         labkit = Path(course) / "labkit"
-        shutil.copytree(Path(paths.__file__).parents[1], labkit, ignore=lambda *_: ["_shipped"])
-        monkeypatch.setattr(paths, "__file__", str(labkit / "base" / "paths.py"))
+        shutil.copytree(Path(home.__file__).parents[1], labkit, ignore=lambda *_: ["_shipped"])
+        monkeypatch.setattr(home, "__file__", str(labkit / "base" / "home.py"))
         words = sandbox.command("probe")
         words = words[: words.index("--") + 1]
         words += [sys.executable, "-c", WRITES, course, str(labkit / "formats" / "exact.py")]
@@ -153,7 +153,7 @@ for folder, folders, files in os.walk("/"):
 def solved_regions() -> list[list[str]]:
     """The lines of each solution that a learner has to write, without those of a few letters."""
     regions = []
-    for path in sorted((paths.NOTEBOOKS / "source").glob("*.py")):
+    for path in sorted((home.NOTEBOOKS / "source").glob("*.py")):
         text = path.read_text(encoding="utf-8")
         for region in re.findall(r"BEGIN SOLUTION\n(.*?)### END SOLUTION", text, re.DOTALL):
             lines = [line.strip() for line in region.splitlines()]

@@ -18,8 +18,7 @@ from handing_in import (
     with_answer,
 )
 
-from labkit.base.manifest import ManifestError
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS, ManifestError
 from labkit.course.cell_ids import cell_id
 from labkit.grading.course import read_course
 from labkit.grading.intake import naming, selecting

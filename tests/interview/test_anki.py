@@ -9,11 +9,11 @@ import genanki
 import pytest
 
 from labkit.__main__ import main
-from labkit.base.texts import LANGUAGES
 from labkit.interview import anki
 from labkit.interview.answers import right_answer
 from labkit.interview.cards import draw
 from labkit.interview.questions import load
+from labkit.labs.engine.texts import LANGUAGES
 from tests.interview.small_bank import small_bank
 
 BANK = load()

@@ -7,9 +7,7 @@ import warnings
 
 import pytest
 
-from labkit.base.misconceptions import misconceptions
-from labkit.base.paths import NOTEBOOKS
-from labkit.base.texts import LANGUAGES
+from labkit.base.home import NOTEBOOKS
 from labkit.interview import answers
 from labkit.interview.cards import Spot, draw
 from labkit.interview.choice_kinds import OneOption, Options
@@ -17,6 +15,8 @@ from labkit.interview.question_kinds import KINDS
 from labkit.interview.question_parts import Record, Text, Texts, WrongSpeech
 from labkit.interview.questions import load
 from labkit.interview.typed_kinds import Numeric
+from labkit.labs.engine.misconceptions import misconceptions
+from labkit.labs.engine.texts import LANGUAGES
 from tests.interview.prove import SEEDS, failures, right_answer
 
 BANK = load()

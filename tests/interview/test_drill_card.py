@@ -2,11 +2,12 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from labkit.base import progress
-from labkit.base.manifest import ManifestError, read_manifest
+from labkit.base.home import ManifestError, read_manifest
 from labkit.interview import drills, sittings
 from labkit.interview import log as interview
 from labkit.interview.question_parts import Unclear
@@ -288,7 +289,7 @@ def test_a_warm_up_keeps_to_what_the_learner_has_been_through(sitting_a_of_lab_0
 
 def test_a_missing_manifest_never_stops_a_lab(monkeypatch):
     def gone():
-        raise ManifestError("manifest.json is missing.")
+        raise ManifestError(Path("manifest.json"), "is missing")
 
     monkeypatch.setattr(sittings, "read_manifest", gone)
     card = warm_up("02_number_formats")

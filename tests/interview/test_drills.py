@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 import fsrs
 import pytest
 
-from labkit.base.manifest import read_manifest
-from labkit.base.misconceptions import misconceptions
-from labkit.base.paths import DATA
+from labkit.base.home import DATA, read_manifest
 from labkit.interview import drills, plans, readiness
 from labkit.interview.drills import Review, WrongIdeaSeen
 from labkit.interview.questions import load
+from labkit.labs.engine.misconceptions import misconceptions
 from tests.interview.small_bank import SMALL, small_bank
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.__main__ import parse
-from labkit.base.texts import LANGUAGES
 from labkit.interview import drills, mock
 from labkit.interview.cards import draw
 from labkit.interview.drills import Review
@@ -18,6 +17,7 @@ from labkit.interview.mock import Mock, Turn, next_turn, report, with_answer, wi
 from labkit.interview.mock_report import report_markdown
 from labkit.interview.question_parts import BankError, Unclear
 from labkit.interview.questions import load
+from labkit.labs.engine.texts import LANGUAGES
 from tests.interview.prove import right_answer
 from tests.interview.small_bank import SMALL, small_bank
 

@@ -10,7 +10,7 @@ import re
 
 from test_labs import CHECKS
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 
 
 def statement(lab: str, exercise: str) -> str:

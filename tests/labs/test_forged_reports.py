@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import read_course
 from labkit.grading.intake.reading import read_notebook
 from labkit.grading.intake.selecting import select

@@ -17,8 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 import labkit.interview
 import labkit.labs
-from labkit.base.misconceptions import misconceptions
-from labkit.base.paths import DATA, NOTEBOOKS
+from labkit.base.home import DATA, NOTEBOOKS
 from labkit.formats import BF16, FP16, spacing
 from labkit.labs.automatic_mixed_precision.checks.accumulation import check_accumulate
 from labkit.labs.automatic_mixed_precision.checks.amp_loops import check_clipped_step, check_fit
@@ -27,6 +26,7 @@ from labkit.labs.automatic_mixed_precision.checks.two_optimizers import check_ga
 from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 from labkit.labs.automatic_mixed_precision.solutions import fit
 from labkit.labs.engine import Check
+from labkit.labs.engine.misconceptions import misconceptions
 from labkit.labs.number_formats.checks import (
     check_decode,
     check_e2m1_value,

@@ -8,13 +8,12 @@ import math
 import pytest
 import torch
 
-from labkit.base.manifest import read_manifest
-from labkit.base.misconceptions import misconceptions
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS, read_manifest
 from labkit.devices.roofline import matmul_work
 from labkit.emulation import emulate_gpu
 from labkit.formats import BF16, E4M3, E5M2, FP16, TF32, nvfp4, quantize, spacing
 from labkit.labs.engine import ChoiceGuess, NumberGuess, Prediction, TickGuess
+from labkit.labs.engine.misconceptions import misconceptions
 from labkit.labs.engine.predictions import explanation_of, split
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 from labkit.training.data import digits_mlp

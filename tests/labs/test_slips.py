@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.course.build import LABS
 from labkit.course.lab_source import read_lab
 from labkit.course.solution_text import solutions_text, topic

@@ -9,14 +9,14 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.course.build import LABS, TABLE_BEGINS, TABLE_ENDS
 from labkit.grading.judge.shipping import check_modules
 
 LABKIT = LABS.parent
 CHECKED = """
 from labkit.labs.new_topic import checks, solutions
-from labkit.base.misconceptions import misconceptions
+from labkit.labs.engine.misconceptions import misconceptions
 for name, one in vars(checks).items():
     if name.startswith("check_"):
         print(name, one.result(solutions.gap).status)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from labkit.base import progress
-from labkit.base.paths import DATA, NOTEBOOKS
+from labkit.base.home import DATA, NOTEBOOKS
 from labkit.measuring import ledger as module
 from labkit.measuring.ledger import CARD, FILE, PARAMETERS, Ledger, Row, front, stored
 from labkit.training import bits_per_character, trained_gpt

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.training import trained_gpt
 from labkit.training.data import (
     Vocabulary,

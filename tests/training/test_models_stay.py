@@ -16,8 +16,7 @@ from torch.distributed.tensor import init_device_mesh
 from torch.nn.parameter import is_lazy
 from torch.utils.checkpoint import checkpoint
 
-from labkit.base.torchao import import_torchao
-from labkit.base.transformers import import_transformers
+from labkit.base.home import import_optional
 from labkit.labs.monitoring_and_debugging.layer_report import (
     findings,
     first_nonfinite,
@@ -94,7 +93,7 @@ def sharded():
 
 
 def quantized_by_torchao():
-    quantization = import_torchao("torchao.quantization")
+    quantization = import_optional("torchao.quantization")
     model = network()
     quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
     return model
@@ -134,7 +133,7 @@ class OfTokens(nn.Module):
 
     def __init__(self):
         super().__init__()
-        gpt2 = import_transformers("transformers.models.gpt2")
+        gpt2 = import_optional("transformers.models.gpt2")
         sizes = {"vocab_size": 8, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
         config = gpt2.GPT2Config(**sizes, num_labels=4, pad_token_id=7)
         self.classifier = gpt2.GPT2ForSequenceClassification(config)
@@ -358,7 +357,7 @@ def test_a_model_stays_as_the_learners_own_code_leaves_it(kind):
 
 
 def test_a_hugging_face_model_trains_by_its_own_loss_and_is_judged_by_its_logits():
-    gpt2 = import_transformers("transformers.models.gpt2")
+    gpt2 = import_optional("transformers.models.gpt2")
     sizes = {"vocab_size": 16, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
 
     def make():

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from labkit.base.manifest import full_name
+from labkit.base.home import full_name
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import quoted
 from labkit.grading.records import CHECK, HIDDEN

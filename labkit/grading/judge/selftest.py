@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import CourseLab, missing_libraries, read_course
 from labkit.grading.intake.reading import read_notebook
 from labkit.grading.intake.selecting import select

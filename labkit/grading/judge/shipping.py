@@ -20,8 +20,8 @@ import cloudpickle
 import torch
 
 import labkit.labs.engine
-from labkit.base import paths
-from labkit.base.manifest import read_manifest
+from labkit.base import home
+from labkit.base.home import read_manifest
 from labkit.grading.sandbox import standin
 from labkit.labs.engine import Check, KnownWrong, Slip
 from labkit.labs.engine.slips import solutions_of
@@ -84,7 +84,7 @@ def ours(exercise: str, names: list[str], lab: str, modules: list[ModuleType]) -
     own.
     """
     solutions = solutions_of(lab)
-    text = (paths.NOTEBOOKS / f"{lab}.ipynb").read_text(encoding="utf-8")
+    text = (home.NOTEBOOKS / f"{lab}.ipynb").read_text(encoding="utf-8")
     found = {
         f"{solutions.__name__}.{name}": vars(solutions)[name]
         for name in names
@@ -126,13 +126,13 @@ def public_data(lab: str, modules: list[ModuleType]) -> bytes:
 
 def exercises(lab: str) -> dict[str, list[str]]:
     """The exercises of a lab and the names that each asks for, in the order of the notebook."""
-    listed = [entry for entry in read_manifest(paths.NOTEBOOKS).labs if entry.lab == lab]
+    listed = [entry for entry in read_manifest(home.NOTEBOOKS).labs if entry.lab == lab]
     return {e.exercise: list(e.names) for entry in listed for e in entry.exercises}
 
 
 def _names_read(lab: str) -> set[str]:
     """The words of the lab's learner notebook that follow a dot or a space: names it may read."""
-    text = (paths.NOTEBOOKS / f"{lab}.ipynb").read_text(encoding="utf-8")
+    text = (home.NOTEBOOKS / f"{lab}.ipynb").read_text(encoding="utf-8")
     return set(re.findall(r"[.\s]([A-Za-z]\w*)", text))
 
 

@@ -21,8 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.base.files import replace_file
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS, replace_file
 from labkit.course.build import CELL_SECONDS, choose, notebook_text
 from labkit.course.cell_ids import cell_id, digest
 from labkit.course.lab_source import Lab, read_lab

@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from labkit.base.files import replace_file
-from labkit.base.misconceptions import cured_at, misconceptions
+from labkit.base.home import replace_file
 from labkit.grading.course import CourseLab, rest_of_labkit
 from labkit.grading.judge.ledger import Ledger
 from labkit.grading.records import HIDDEN
 from labkit.grading.report.pages import code, page, points
 from labkit.grading.report.scores import RESULT, Sheet, for_student, is_hidden
+from labkit.labs.engine.misconceptions import cured_at, misconceptions
 
 LONGEST_CODE = 10_000
 """Characters of one answer on the page; labkit's own answers have at most some 3,000."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.base.files import replace_file, replacing
+from labkit.base.home import replace_file, replacing
 from labkit.grading.intake.remarks import Remark, plain
 from labkit.grading.intake.roster import Student, identify
 from labkit.grading.report.feedback import file_name

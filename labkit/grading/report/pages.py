@@ -12,7 +12,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from labkit.base.templates import render
+from labkit.labs.engine.templates import render
 
 LIGHT, DARK = "xcode", "github-dark"
 """Pygments' styles for code: of those tried the ones whose words all have a contrast of 4.5."""

@@ -12,8 +12,6 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from labkit.base.misconceptions import Misconception, cured_at, misconceptions
-from labkit.base.templates import render
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import KINDS, Remark
 from labkit.grading.records import HIDDEN
@@ -23,6 +21,8 @@ from labkit.grading.report.leaderboard import Board, boards
 from labkit.grading.report.likeness import Likeness
 from labkit.grading.report.pages import Table, code, page
 from labkit.grading.report.scores import Row, Sheet, is_hidden, pseudonym
+from labkit.labs.engine.misconceptions import Misconception, cured_at, misconceptions
+from labkit.labs.engine.templates import render
 
 _STATUSES = ("passed", "failed", "error", "not attempted", "not graded", "missing")
 _BINS = 10

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from labkit.base.files import replace_file
+from labkit.base.home import replace_file
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.report.scores import Sheet, maxima, pseudonym
 

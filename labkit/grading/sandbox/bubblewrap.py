@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from labkit.base import paths
+from labkit.base import home
 from labkit.grading.sandbox import standin
 
 DISK_BYTES = 64 * 2**20
@@ -61,21 +61,13 @@ CAN_FORK = sys.platform.startswith("linux")
 _NOT_INSTALLED = "is not among the packages of"
 
 _INSIDE = ("__init__.py", "frames.py", "standin.py", "cells.py", "confine.py", "server.py")
-_BASE = (
+_ALWAYS = (
     "__init__.py",
-    "files.py",
-    "lazy.py",
-    "manifest.py",
     "old_copies.py",
     "old_copies.txt",
-    "optional.py",
-    "paths.py",
-    "pictures.py",
-    "progress.py",
-    "tensorboard.py",
-    "texts.py",
-    "torchao.py",
-    "transformers.py",
+    "base/__init__.py",
+    "base/home.py",
+    "base/progress.py",
 )
 _DATA_KEPT_OUT = {"questions", "misconceptions.toml", "records"}
 
@@ -252,14 +244,13 @@ def _python() -> list[str]:
 
 def _labkit() -> list[str]:
     """labkit's own part of the sandbox, by name: what learners import, and the inner half."""
-    package = Path(paths.__file__).resolve().parents[1]
-    bound = [package / "__init__.py", *(package / name for name in paths.LEARNERS)]
-    bound += [path for name in _BASE if (path := package / "base" / name).exists()]
+    package = Path(home.__file__).resolve().parents[1]
+    bound = [package / name for name in (*_ALWAYS, *home.LEARNERS)]
     bound += [package / "labs" / "engine" / f"{name}.py" for name in standin.BESIDE]
     bound += [package / "labs" / "__init__.py", *_of_labs(package)]
     bound += [package / "grading" / "__init__.py"]
     bound += [package / "grading" / "sandbox" / name for name in _INSIDE]
-    bound += [path for path in sorted(paths.DATA.iterdir()) if path.name not in _DATA_KEPT_OUT]
+    bound += [path for path in sorted(home.DATA.iterdir()) if path.name not in _DATA_KEPT_OUT]
     words = []
     for path in bound:
         words += ["--ro-bind", str(path), str(path)]

@@ -35,7 +35,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from labkit.base.paths import LEARNERS
+from labkit.base.home import LEARNERS
 from labkit.grading.sandbox import cells, confine, frames, standin
 
 REQUEST_BYTES = 2**28

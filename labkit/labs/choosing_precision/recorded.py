@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.labs.choosing_precision.rollouts import PAIRS
 
 

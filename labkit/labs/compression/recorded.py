@@ -6,7 +6,7 @@ from functools import cache
 from statistics import fmean
 from typing import Any
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.measuring import Verdict, verdict
 from labkit.training.data import digits
 

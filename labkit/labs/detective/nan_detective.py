@@ -18,7 +18,6 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
-from labkit.base.texts import BilingualError, Text
 from labkit.labs.detective import causes, scale_causes
 from labkit.labs.detective.broken_runs import Step, run
 from labkit.labs.detective.causes import CAUSES, FLAT, Cause
@@ -33,6 +32,7 @@ from labkit.labs.detective.instruments import (
 from labkit.labs.detective.scale_causes import SCALE_CAUSES, ScaleCause
 from labkit.labs.detective.scale_instruments import SCALE_INSTRUMENTS, bad_step
 from labkit.labs.detective.telemetry import simulate
+from labkit.labs.engine.texts import BilingualError, Text
 
 FINDINGS: Mapping[str, str] = MappingProxyType(causes.IN_CHINESE | scale_causes.IN_CHINESE)
 """Each finding of either tier in Chinese."""
@@ -447,7 +447,7 @@ def _joined(texts: Iterable[Text], *, en: str, zh: str) -> Text:
 
 
 def misconception(accused: Cause | ScaleCause, guilty: Cause | ScaleCause, case: Case) -> str:
-    """The wrong idea that a wrong accusation shows, an id of ``labkit.base.misconceptions``."""
+    """The wrong idea that a wrong accusation shows, an id of ``data/misconceptions.toml``."""
     if case.tier is DIGITS and not accused.can_show("symptom", case.finding):
         return "nan-and-stall-are-one-illness"
     if any(not accused.can_show(r.instrument, r.finding) for r in case.readings):

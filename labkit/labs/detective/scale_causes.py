@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from labkit.base.texts import Text
 from labkit.labs.detective.telemetry import LAYERS, RANKS, SHARDS, Job
+from labkit.labs.engine.texts import Text
 
 RESUMED, QUIET = "a resume just before", "no event"
 TOGETHER, CLIMB = "loss and gradient at once", "a gradient that climbs before the loss"

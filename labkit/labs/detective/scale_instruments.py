@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from labkit.base.texts import Text
 from labkit.labs.detective import scale_causes as found
 from labkit.labs.detective.instruments import Instrument, Reading, by_id
 from labkit.labs.detective.telemetry import Job, Telemetry, simulate
+from labkit.labs.engine.texts import Text
 
 
 def bad_step(t: Telemetry) -> int | None:

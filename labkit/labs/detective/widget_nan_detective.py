@@ -11,13 +11,13 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from labkit.base import progress
-from labkit.base.misconceptions import misconceptions
-from labkit.base.texts import LANGUAGES, BilingualError, Text
 from labkit.labs.detective import nan_detective, wording
 from labkit.labs.detective.instruments import Reading
 from labkit.labs.detective.nan_detective import TIERS, Case, Verdict, said
 from labkit.labs.detective.nan_pictures import drawn
 from labkit.labs.engine.described import AskingWidget
+from labkit.labs.engine.misconceptions import misconceptions
+from labkit.labs.engine.texts import LANGUAGES, BilingualError, Text
 
 ITEM = "nan-detective"
 """The item under which the log holds the verdicts."""

@@ -5,69 +5,17 @@ module takes ``check``, ``calls``, ``attempt``, the comparisons, and what reads 
 its ``predictions`` module takes the three kinds of guesses.
 """
 
-from labkit.labs.engine.checks import (
-    Check,
-    CheckFailed,
-    CheckResult,
-    KnownWrong,
-    check,
-    whose,
-    yours,
-)
-from labkit.labs.engine.comparing import near_value, same_bits, same_value
-from labkit.labs.engine.predictions import (
-    ChoiceGuess,
-    NumberGuess,
-    Prediction,
-    TickGuess,
-    predict,
-)
-from labkit.labs.engine.reading import (
-    AnswerError,
-    Mistake,
-    Worth,
-    entries,
-    number,
-    several,
-    tensor,
-    truth,
-    word,
-)
-from labkit.labs.engine.running import attempt, calls, collect, listening, plain
-from labkit.labs.engine.showing import claim
-from labkit.labs.engine.slips import Slip, SlipError
+from labkit.base.home import lazily
 
-__all__ = [
-    "AnswerError",
-    "Check",
-    "CheckFailed",
-    "CheckResult",
-    "ChoiceGuess",
-    "KnownWrong",
-    "Mistake",
-    "NumberGuess",
-    "Prediction",
-    "Slip",
-    "SlipError",
-    "TickGuess",
-    "Worth",
-    "attempt",
-    "calls",
-    "check",
-    "claim",
-    "collect",
-    "entries",
-    "listening",
-    "near_value",
-    "number",
-    "plain",
-    "predict",
-    "same_bits",
-    "same_value",
-    "several",
-    "tensor",
-    "truth",
-    "whose",
-    "word",
-    "yours",
-]
+__getattr__ = lazily(
+    __name__,
+    {
+        "checks": "Check CheckFailed CheckResult KnownWrong check whose yours",
+        "comparing": "near_value same_bits same_value",
+        "predictions": "ChoiceGuess NumberGuess Prediction TickGuess predict",
+        "reading": "AnswerError Mistake Worth entries number several tensor truth word",
+        "running": "attempt calls collect listening plain",
+        "showing": "claim",
+        "slips": "Slip SlipError",
+    },
+)

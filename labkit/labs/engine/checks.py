@@ -30,10 +30,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from labkit.base import progress
-from labkit.base.manifest import ManifestError, read_manifest, stale
+from labkit.base.home import ManifestError, read_manifest
 from labkit.labs.engine import codec, limit, messages, showing
 from labkit.labs.engine.behaviour import alike
 from labkit.labs.engine.codec import CodecError, Raised
+from labkit.labs.engine.copies import stale
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.own_work import Shortcut, reported
 from labkit.labs.engine.reading import AnswerError, Mistake, Worth, failure, in_line

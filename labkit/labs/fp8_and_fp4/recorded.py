@@ -12,7 +12,7 @@ from functools import cache
 
 import pandas as pd
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.measuring import Verdict, verdict
 
 MARGIN = 0.02

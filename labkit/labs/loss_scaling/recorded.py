@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.training import StepRecord
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 
 _COLUMNS = {
     "layer_input": "a layer reads",

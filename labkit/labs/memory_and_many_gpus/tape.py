@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import AdamW
 from torch.utils.checkpoint import checkpoint
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.emulation import emulate_gpu
 from labkit.labs.memory_and_many_gpus.block_adamw import BLOCK
 from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard, make_moments, summed_loss

@@ -2,7 +2,7 @@
 
 import json
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 
 
 def bad_batch_record() -> dict[str, list[float]]:

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.training import StepRecord
 
 NETWORKS = ("MLP", "CNN", "GPT")

@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labkit.base.tensorboard import import_tensorboard
+from labkit.base.home import import_optional
 
 EVERY = {"scalars": 0}
 """TensorBoard's reader keeps a random 10,000 values of a metric unless it is told 0: all."""
@@ -21,8 +21,8 @@ def write_events(
     Raises:
         ImportError: tensorboard is not installed; the text says how to install it.
     """
-    writer = import_tensorboard("torch.utils.tensorboard").SummaryWriter(str(folder))
-    with writer:
+    torchs = import_optional("torch.utils.tensorboard", library="tensorboard")
+    with torchs.SummaryWriter(str(folder)) as writer:
         for name, values in metrics.items():
             for step, value in values:
                 writer.add_scalar(name, value, step)
@@ -35,7 +35,7 @@ def read_events(folder: str | PathLike[str]) -> dict[str, tuple[tuple[int, float
         ImportError: tensorboard is not installed; the text says how to install it.
         FileNotFoundError: the folder holds no event file.
     """
-    reader = import_tensorboard("tensorboard.backend.event_processing.event_accumulator")
+    reader = import_optional("tensorboard.backend.event_processing.event_accumulator")
     events = reader.EventAccumulator(str(folder), size_guidance=EVERY)
     names = events.Reload().Tags()["scalars"] if Path(folder).is_dir() else []
     if not names:

@@ -16,12 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.base.optional import import_quietly
-from labkit.base.paths import DATA
-
-VERSIONS = {"keras": "3.15.1", "jax": "0.10.2", "optax": "0.2.8"}
-"""Of the extra ``frameworks``: what the lab's numbers were computed with."""
-
+from labkit.base.home import DATA, import_optional
 
 # Libraries
 
@@ -29,7 +24,7 @@ VERSIONS = {"keras": "3.15.1", "jax": "0.10.2", "optax": "0.2.8"}
 def installed() -> dict[str, str | None]:
     """The version of each library of the extra; None where it is not installed."""
     found: dict[str, str | None] = {}
-    for name in VERSIONS:
+    for name in ("keras", "jax", "optax"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -80,7 +75,7 @@ def use_keras(backend: str = "torch") -> ModuleType:
     # Keras writes its settings into its home at import. They are given here instead.
     with tempfile.TemporaryDirectory() as home:
         settings = {"KERAS_BACKEND": backend, "KERAS_HOME": home, "KERAS_TORCH_DEVICE": "cpu"}
-        keras = import_quietly("keras", "keras", version=VERSIONS["keras"], settings=settings)
+        keras = import_optional("keras", settings=settings)
     if keras.config.backend() != backend:
         raise RuntimeError(
             f"Keras runs on {keras.config.backend()} in this process, and {backend} is asked for. "
@@ -94,8 +89,7 @@ def _import(name: str) -> ModuleType:
     if package == "keras" and package not in sys.modules:
         use_keras()
     # Without the setting JAX looks for a TPU, and takes most of a GPU's memory.
-    settings = {"JAX_PLATFORMS": "cpu"}
-    return import_quietly(package, name, version=VERSIONS[package], settings=settings)
+    return import_optional(name, settings={"JAX_PLATFORMS": "cpu"})
 
 
 # Results

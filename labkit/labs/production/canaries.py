@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.formats import choose, fake_quantize
 from labkit.labs.production.flips import flip
 from labkit.labs.production.releases import Window

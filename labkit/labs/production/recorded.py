@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 
 
 def record() -> dict[str, Any]:

@@ -24,7 +24,7 @@ import torch
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from torch import Tensor
 
-from labkit.base.files import replace_file
+from labkit.base.home import replace_file
 from labkit.labs.production.gates import Rule
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.formats import choose, fake_quantize
 
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 
 
 @dataclass(frozen=True, kw_only=True)

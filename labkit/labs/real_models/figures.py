@@ -6,7 +6,7 @@ from itertools import cycle
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from labkit.base.pictures import COLORS
+from labkit.base.home import COLORS
 from labkit.labs.real_models.attention import CrashRun
 from labkit.labs.real_models.gan import BLOBS, blobs_found
 from labkit.plots import BLUE, GREY, Picture, new_axes

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint as recomputed
 
-from labkit.base.transformers import import_transformers
+from labkit.base.home import import_optional
 from labkit.emulation import emulate_gpu
 from labkit.measuring import work_and_memory
 from labkit.training import cross_entropy, trained_gpt
@@ -44,7 +44,7 @@ class GPT2(nn.Module):
         super().__init__()
         if width % heads:
             raise ValueError(f"{heads} heads cannot share a width of {width}; make it a multiple")
-        library = import_transformers("transformers.models.gpt2.modeling_gpt2")
+        library = import_optional("transformers.models.gpt2.modeling_gpt2")
         self.context = context
         self.model = library.GPT2LMHeadModel(
             library.GPT2Config(

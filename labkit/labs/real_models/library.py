@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from labkit.base.transformers import import_transformers
+from labkit.base.home import import_optional
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
 from labkit.labs.real_models.language import GPT2
@@ -42,7 +42,7 @@ def loaded_run(dtype: torch.dtype | None = None, *, seed: int = 0) -> LoadedRun:
     Raises:
         ImportError: transformers is not installed.
     """
-    library = import_transformers("transformers.models.gpt2.modeling_gpt2")
+    library = import_optional("transformers.models.gpt2.modeling_gpt2")
     torch.manual_seed(seed)
     asked = {} if dtype is None else {"dtype": dtype}
     with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.labs.real_models.attention import CrashRun
 from labkit.labs.real_models.library import LoadedRun
 from labkit.measuring import Verdict, verdict

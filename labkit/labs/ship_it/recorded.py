@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.labs.ship_it.scoring import BUDGETS
 
 

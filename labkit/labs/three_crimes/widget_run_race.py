@@ -12,7 +12,7 @@ from pathlib import Path
 
 import traitlets
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.labs.engine.described import AskingWidget
 
 DIALS = {

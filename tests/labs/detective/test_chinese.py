@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from labkit.base.texts import Text
 from labkit.labs.detective import causes, nan_detective, scale_causes, wording
 from labkit.labs.detective.nan_detective import FINDINGS, TIERS, Case
 from labkit.labs.detective.scale_causes import SCALE_CAUSES
 from labkit.labs.detective.widget_nan_detective import NanDetective
+from labkit.labs.engine.texts import Text
 
 CHINESE = r"[\u3400-\u9fff]"
 HALF_WIDTH = re.compile(rf"{CHINESE}[,:;.?!()]|[,:;.?!()]{CHINESE}")

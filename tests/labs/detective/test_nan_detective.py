@@ -14,8 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from labkit.base.misconceptions import misconceptions
-from labkit.base.texts import Text
 from labkit.labs.detective import causes, nan_detective
 from labkit.labs.detective.broken_runs import Recipe, run
 from labkit.labs.detective.causes import CAUSES
@@ -29,6 +27,8 @@ from labkit.labs.detective.nan_detective import (
     new_case,
     price,
 )
+from labkit.labs.engine.misconceptions import misconceptions
+from labkit.labs.engine.texts import Text
 from labkit.training.precision import PRECISIONS
 
 SEEDS = range(5)

@@ -11,6 +11,7 @@ from labkit.labs.detective.instruments import INSTRUMENTS
 from labkit.labs.detective.nan_detective import Case
 from labkit.labs.detective.nan_pictures import drawn
 from labkit.labs.detective.widget_nan_detective import NanDetective
+from labkit.labs.engine.misconceptions import misconceptions_met
 
 
 @pytest.fixture(autouse=True)
@@ -71,8 +72,8 @@ def test_a_wrong_accusation_is_logged_with_its_idea(known):
     shown = NanDetective(0)
     view = send(shown, "accuse", "mask-overflow")
     assert view["verdict"]["idea"] == "When a 16-bit run fails, the 16 bits are the cause."
-    (met,) = progress.misconceptions_met(progress.events())
-    assert met.misconception == "sixteen-bits-are-to-blame"
+    (met,) = misconceptions_met(progress.events())
+    assert met == "sixteen-bits-are-to-blame"
     assert progress.events()[0].status == "failed"
 
 

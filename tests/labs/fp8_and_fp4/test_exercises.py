@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.base.torchao import import_torchao
+from labkit.base.home import import_optional
 from labkit.emulation import as_on_cuda
 from labkit.labs.fp8_and_fp4 import solutions
 from labkit.labs.fp8_and_fp4.checks.recipe import GOALS, LIMIT
@@ -103,7 +103,7 @@ def test_the_three_matmuls_are_those_of_ml_dtypes_operands():
 
 
 def test_the_three_matmuls_are_those_of_torchao():
-    float8_linear = import_torchao("torchao.float8.float8_linear")
+    float8_linear = import_optional("torchao.float8.float8_linear")
     x, w, g = drawn(32, 48, size=3), drawn(64, 48, size=0.05), drawn(32, 64, size=1e-6)
     layer = nn.Linear(48, 64, bias=False)
     layer.weight = nn.Parameter(w)
@@ -129,7 +129,7 @@ def blocks_of_many_sizes():
 
 def test_to_mx_has_the_bits_of_torchao():
     x = blocks_of_many_sizes()
-    theirs = import_torchao("torchao.prototype.mx_formats.mx_tensor").MXTensor.to_mx(x, E4M3, 32)
+    theirs = import_optional("torchao.prototype.mx_formats.mx_tensor").MXTensor.to_mx(x, E4M3, 32)
     codes, scales = solutions.to_mx(x)
     assert torch.equal(scales.view(torch.uint8), theirs.scale.view(torch.uint8))
     assert torch.equal(codes.view(torch.uint8), theirs.qdata.view(torch.uint8))
@@ -155,8 +155,8 @@ def test_the_example_of_to_mx():
 @pytest.mark.parametrize("size", [1e-5, 1.0, 1e4])
 def test_to_nvfp4_has_the_bits_of_torchao(size):
     x = blocks_of_many_sizes()[:64] * drawn(64, 1, seed=2).exp() * size
-    module = import_torchao("torchao.prototype.mx_formats.nvfp4_tensor")
-    kernels = import_torchao("torchao.prototype.mx_formats.kernels")
+    module = import_optional("torchao.prototype.mx_formats.nvfp4_tensor")
+    kernels = import_optional("torchao.prototype.mx_formats.kernels")
     top = module.per_tensor_amax_to_scale(x.abs().max())
     theirs = module.NVFP4Tensor.to_nvfp4(x, per_tensor_scale=top)
     values, scales, tensor_scale = solutions.to_nvfp4(x)

@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.labs.fp8_and_fp4.figures import gaps_picture
 from labkit.labs.fp8_and_fp4.recorded import (
     MARGIN,

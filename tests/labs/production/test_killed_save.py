@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.base import paths
+from labkit.base import home
 from labkit.labs.production import killed_save, small_run
 from labkit.labs.production.checks import check_checkpoints
 from labkit.labs.production.solutions import Checkpoints
 
-ROOT = Path(paths.__file__).parents[2]
+ROOT = Path(home.__file__).parents[2]
 BOTH = (killed_save.BY_KERNEL, killed_save.BY_ITSELF)
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.labs.ship_it.packed import in_integers, nbytes, pack, total_bytes
 from labkit.labs.ship_it.recorded import ladder_table
 from labkit.labs.ship_it.scoring import BUDGETS

@@ -7,8 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from labkit.base.manifest import read_manifest
-from labkit.base.paths import DATA
+from labkit.base.home import DATA, read_manifest
 from labkit.labs.engine import Mistake, codec
 from labkit.labs.ship_it import checks
 from labkit.labs.ship_it.checks import check_compress

@@ -5,9 +5,10 @@ import re
 import pytest
 
 from labkit.base import progress
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.interview import log as interview
 from labkit.labs.engine.checks import CheckFailed
+from labkit.labs.engine.misconceptions import misconceptions_met
 from labkit.labs.start_here.checks import check_fp16_bytes
 
 
@@ -29,7 +30,7 @@ def test_the_ordered_failure_is_explained_and_shows_no_idea():
         check_fp16_bytes(ordered())
     (event,) = progress.events()
     assert (event.item, event.status) == ("fp16-bytes", "failed")
-    assert progress.misconceptions_met(progress.events()) == []
+    assert misconceptions_met(progress.events()) == {}
     assert interview.mistakes() == []
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from traitlets import TraitError
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
 from labkit.labs.three_crimes.widget_run_race import DIALS, RunRace
 
 RECORDED = json.loads((DATA / "emulated" / "three_crimes.json").read_text(encoding="utf-8"))

@@ -6,9 +6,11 @@ English and in Chinese, and the section of a lab that cures it.
 
 import functools
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from labkit.base.paths import DATA
+from labkit.base.home import DATA
+from labkit.base.progress import CERTAIN, Event
 
 
 @dataclass(frozen=True)
@@ -51,3 +53,27 @@ def cured_at(cure: str) -> str:
         return f"the interview questions on {where.removeprefix('topic:').replace('-', ' ')}"
     lab = f"lab {where.partition('_')[0]}"
     return f"{lab}, section “{section.replace('-', ' ')}”" if section else lab
+
+
+def sure_and_wrong(log: Iterable[Event]) -> list[Event]:
+    """The predictions made with certainty that were wrong, newest first.
+
+    Of several answers to one prediction the first counts: the later ones had seen the truth. A
+    guess that was carried from an older copy has not been judged yet, and does not count.
+    """
+    first: dict[tuple[str, str], Event] = {}
+    for event in log:
+        if event.kind == "prediction" and "correct" in event.detail:
+            first.setdefault((event.lab, event.item), event)
+    certain = [event for event in first.values() if event.detail.get("sure") == CERTAIN]
+    wrong = [event for event in certain if event.detail["correct"] is False]
+    return sorted(wrong, key=lambda event: event.at, reverse=True)
+
+
+def misconceptions_met(log: Iterable[Event]) -> dict[str, list[Event]]:
+    """The events in which each misconception showed, the one met last first."""
+    met: dict[str, list[Event]] = {}
+    for event in log:
+        for misconception in event.detail.get("misconceptions", ()):
+            met.setdefault(misconception, []).append(event)
+    return dict(sorted(met.items(), key=lambda one: one[1][-1].at, reverse=True))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_LABKIT = Path(__file__).resolve().parents[1]
+_LABKIT = Path(__file__).resolve().parents[2]
 
 
 def render(template: str, **facts: object) -> str:

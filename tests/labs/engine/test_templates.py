@@ -4,8 +4,8 @@ import jinja2
 import pytest
 from markupsafe import Markup
 
-from labkit.base import templates
-from labkit.base.templates import render
+from labkit.labs.engine import templates
+from labkit.labs.engine.templates import render
 
 EVIL = """"><script>alert('1')</script>"""
 
