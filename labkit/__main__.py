@@ -9,7 +9,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 
-from labkit.commands import Command, Group, instructors, learners
+from labkit.commands import Command, CommandGroup, instructors, learners
 
 _HELP = functools.partial(argparse.HelpFormatter, max_help_position=32)
 
@@ -54,7 +54,7 @@ def parse(arguments: list[str]) -> Namespace:
     return parser.parse_args(arguments, Namespace(typed=arguments))
 
 
-def _add(parser: ArgumentParser, commands: dict[str, Command | Group]) -> None:
+def _add(parser: ArgumentParser, commands: dict[str, Command | CommandGroup]) -> None:
     """Give the parser subcommands; without one of them it shows its help."""
     parser.set_defaults(run=lambda _: parser.print_help() or 0)
     name = "COMMAND [...]"
@@ -72,7 +72,7 @@ def _add(parser: ArgumentParser, commands: dict[str, Command | Group]) -> None:
             description=entry.promise,
             formatter_class=_HELP,
         )
-        if isinstance(entry, Group):
+        if isinstance(entry, CommandGroup):
             _add(one, entry.commands)
         else:
             one.set_defaults(run=entry.run, refuse=one.error)

@@ -26,7 +26,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """Commands under one name."""
 
     promise: str

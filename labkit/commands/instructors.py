@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from labkit.commands import Command, Group
+from labkit.commands import Command, CommandGroup
 
 
 def _declare_build(parser: ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def _build(options: Namespace) -> int:
     from labkit.course.terms import TermError
 
     try:
-        said = bundle.stale() if options.check else bundle.bundle()
+        said = bundle.stale_bundles() if options.check else bundle.bundle()
         said += build.build(options.labs or None, check=options.check, execute=options.execute)
     except (LabError, TermError, build.BuildError, bundle.BundleError) as error:
         print(error, file=sys.stderr)
@@ -193,7 +193,7 @@ def _grade(options: Namespace) -> int:
             )
     from labkit.grading import command
 
-    return command.run(options)
+    return command.run_grade(options)
 
 
 def _is_web_address(text: str) -> bool:
@@ -242,7 +242,7 @@ def _record(options: Namespace) -> int:
     return 0
 
 
-COMMANDS: dict[str, Command | Group] = {
+COMMANDS: dict[str, Command | CommandGroup] = {
     "grade": Command(_grade, _declare_grade),
     "nbgrader": Command(_nbgrader, _declare_nbgrader),
     "build": Command(_build, _declare_build),

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from labkit.commands import Command, Group, plainly
+from labkit.commands import Command, CommandGroup, plainly
 
 
 def _declare_doctor(parser: ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def _doctor(options: Namespace) -> int:
     if options.grader:
         from labkit.grading.sandbox import readiness
 
-        found = readiness.examine()
+        found = readiness.sandbox_state()
         facts = {"ready": found.ready, **dataclasses.asdict(found)}
         works = found.ready
     else:
@@ -107,7 +107,7 @@ def _drill(options: Namespace) -> int:
     from labkit.interview import questions, sittings
 
     sitting = sittings.todays(
-        questions.load(),
+        questions.load_bank(),
         count=options.count,
         topics=options.topic,
         core=options.core,
@@ -140,7 +140,7 @@ def _mock(options: Namespace) -> int:
     from labkit.interview import questions, sittings, terminal
     from labkit.interview.wording import WORDS
 
-    bank, language = questions.load(), _language(options)
+    bank, language = questions.load_bank(), _language(options)
     asked = {"minutes": options.minutes, "seed": options.seed}
     sitting = None if options.new else sittings.resumed(bank, **asked)
     if sitting:
@@ -160,7 +160,7 @@ def _plan(options: Namespace) -> int:
     """What is left to do until the interview."""
     from labkit.interview import questions, terminal
 
-    print(terminal.plan_text(questions.load(), _language(options)))
+    print(terminal.plan_text(questions.load_bank(), _language(options)))
     return 0
 
 
@@ -169,7 +169,7 @@ def _ready(options: Namespace) -> int:
     """How ready you are, topic by topic."""
     from labkit.interview import questions, terminal
 
-    print(terminal.readiness_text(questions.load(), _language(options)))
+    print(terminal.readiness_text(questions.load_bank(), _language(options)))
     return 0
 
 
@@ -178,7 +178,7 @@ def _diagnostic(options: Namespace) -> int:
     """A few questions on each lab, to find where to start."""
     from labkit.interview import questions, sittings
 
-    return _hold_drill(sittings.diagnostic(questions.load()), _language(options))
+    return _hold_drill(sittings.diagnostic_sitting(questions.load_bank()), _language(options))
 
 
 def _declare_date(parser: ArgumentParser) -> None:
@@ -275,7 +275,7 @@ def _anki(options: Namespace) -> int:
     from labkit.interview.wording import WORDS
 
     language = _language(options)
-    deck = anki.export(questions.load(), options.file, language)
+    deck = anki.export(questions.load_bank(), options.file, language)
     facts = {"file": options.file, "tag": anki.ON_PAPER, **dataclasses.asdict(deck)}
     print(WORDS["exported"][language].format(**facts))
     return 0
@@ -326,13 +326,13 @@ def _drill_or_flag(options: Namespace) -> int:
     return run(options)
 
 
-COMMANDS: dict[str, Command | Group] = {
+COMMANDS: dict[str, Command | CommandGroup] = {
     "doctor": Command(_doctor, _declare_doctor),
     "start": Command(_start, _declare_start),
     "progress": Command(_progress, _declare_progress),
     "drill": Command(_drill_or_flag, _declare_drill_and_its_flags),
     "mock": Command(_mock, _declare_mock),
-    "interview": Group(
+    "interview": CommandGroup(
         "Prepare for an interview: plan, readiness, date, questions.",
         {
             "plan": Command(_plan, _declare_language),
@@ -343,7 +343,7 @@ COMMANDS: dict[str, Command | Group] = {
             "mock": Command(_mock, _declare_mock),
         },
     ),
-    "reviews": Group(
+    "reviews": CommandGroup(
         "Carry your reviews to another machine.",
         {
             "export": Command(_export, _declare_export),

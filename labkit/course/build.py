@@ -72,7 +72,7 @@ def build(
     folders = folders or (LABS if notebooks == NOTEBOOKS else notebooks / "labs")
     sources = sorted((notebooks / "source").glob("*.py"))
     read = {path.stem: read_lab(path) for path in sources}
-    chosen = choose(labs, read)
+    chosen = chosen_labs(labs, read)
     manifest = json.dumps(_manifest(read.values()), indent=1, ensure_ascii=False) + "\n"
     shared = {notebooks / "manifest.json": manifest, **_readme(read.values(), notebooks)}
     shared |= _glossary(read, notebooks)
@@ -96,7 +96,7 @@ def build(
     return said
 
 
-def choose(labs: Iterable[str] | None, read: dict[str, Lab]) -> list[Lab]:
+def chosen_labs(labs: Iterable[str] | None, read: dict[str, Lab]) -> list[Lab]:
     """The labs of these names or numbers (``"02"``), all by default; raises BuildError."""
     try:
         return [read[full_name(name, read)] for name in (read if labs is None else labs)]

@@ -33,7 +33,7 @@ class BundleError(Exception):
     """A widget that cannot be bundled, and what to do about it."""
 
 
-def stale(package: Path = PACKAGE) -> list[str]:
+def stale_bundles(package: Path = PACKAGE) -> list[str]:
     """Each bundle below ``package`` that is not what its sources give, as a sentence."""
     said = [
         f"{_name(_bundle(module))} is not what its sources give. Mend it with: {MEND}"

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from labkit.interview import drills
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 
 WORDS = 130  # read in a minute
 LINES = 10  # of code, read in a minute
@@ -138,7 +138,7 @@ def _of_code(cell: Any, tree: ast.Module, modules: dict[str, str]) -> float:
 
 def _card_seconds(call: ast.Call) -> float:
     """What the cards of a call take by the bank's own times, for somebody who has no reviews."""
-    bank = load()
+    bank = load_bank()
     given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     asked = []
     match call.func.id:
@@ -149,9 +149,9 @@ def _card_seconds(call: ast.Call) -> float:
 
             return 60 * given.get("minutes", MINUTES)
         case "say_it":
-            asked = drills.say_it(bank, lab=ast.literal_eval(call.args[0]))
+            asked = drills.questions_to_say(bank, lab=ast.literal_eval(call.args[0]))
         case "diagnostic":
-            asked = drills.diagnostic(bank, ())
+            asked = drills.diagnostic_questions(bank, ())
         case "drill":
             asked = drills.session(bank, (), datetime.now(UTC), **given)
     return sum(question.seconds for question in asked)

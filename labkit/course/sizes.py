@@ -20,7 +20,7 @@ ROOM = 50
 
 
 @dataclass(frozen=True)
-class Part:
+class SizedPart:
     """A row of the table: a part of the repository, and how many lines it may have.
 
     ``counts`` are globs; what matches one with a ``!`` before it is left out. ``ceiling`` is None
@@ -43,7 +43,7 @@ class Part:
         """The lines of its files, as ``wc -l`` counts them."""
         return sum(path.read_bytes().count(b"\n") for path in self.files(root))
 
-    def lowered(self, lines: int) -> "Part":
+    def lowered(self, lines: int) -> "SizedPart":
         """With the lowest ceiling that ``lines`` allow, which is never below ``must_become``."""
         if self.ceiling is None:
             return self
@@ -69,14 +69,14 @@ class Part:
         return ""
 
 
-def read(root: Path = ROOT) -> list[Part]:
+def read_ceilings(root: Path = ROOT) -> list[SizedPart]:
     """The rows of the table, in its order."""
     with open(root / CEILINGS, encoding="utf-8", newline="") as file:
         _, *rows = csv.reader(file)
-    return [Part(*row[:2], *(int(n) if n else None for n in row[2:])) for row in rows]
+    return [SizedPart(*row[:2], *(int(n) if n else None for n in row[2:])) for row in rows]
 
 
-def write(parts: list[Part], root: Path = ROOT) -> None:
+def write_ceilings(parts: list[SizedPart], root: Path = ROOT) -> None:
     """Put these rows in the place of the table's."""
     with open(root / CEILINGS, "w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([COLUMNS, *map(astuple, parts)])
@@ -87,10 +87,10 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="python -m labkit.course.sizes")
     parser.add_argument("--lower", action="store_true", help="write lower ceilings")
     lower = parser.parse_args(arguments).lower
-    sizes = [(part, part.lines(root)) for part in read(root)]
+    sizes = [(part, part.lines(root)) for part in read_ceilings(root)]
     if lower:
         sizes = [(part.lowered(lines), lines) for part, lines in sizes]
-        write([part for part, _ in sizes], root)
+        write_ceilings([part for part, _ in sizes], root)
     print("{:32}{:>9}{:>9}{:>13}{:>9}".format("part", "lines", *COLUMNS[2:]))
     for part, lines in sizes:
         numbers = (lines, part.ceiling, part.must_become, part.aim)

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 
-class Event:
+class DeviceEvent:
     """A mark in the queue of a device, with the methods of ``torch.cuda.Event``.
 
     ``device.Event(enable_timing=True)`` makes one.
@@ -37,7 +37,7 @@ class Event:
         if self._at is not None:
             self._device._wait_until(self._at)
 
-    def elapsed_time(self, end_event: "Event") -> float:
+    def elapsed_time(self, end_event: "DeviceEvent") -> float:
         """Milliseconds of the device between this event and ``end_event``."""
         if not (self._timed and end_event._timed):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -98,9 +98,9 @@ class AsyncDevice:
         self._warm: set[str] = set()
         self.trace: list[Span] = []
 
-    def Event(self, enable_timing: bool = False) -> Event:
+    def Event(self, enable_timing: bool = False) -> DeviceEvent:
         """A mark for the queue of this device: ``torch.cuda.Event``."""
-        return Event(self, enable_timing=enable_timing)
+        return DeviceEvent(self, enable_timing=enable_timing)
 
     def clock(self) -> float:
         """Seconds, from a start of its own: what ``time.perf_counter`` is for a real device."""
@@ -147,9 +147,9 @@ class BlockingDevice:
     A timer written for ``torch.cuda`` times the CPU with it.
     """
 
-    def Event(self, enable_timing: bool = False) -> Event:
+    def Event(self, enable_timing: bool = False) -> DeviceEvent:
         """A mark that holds the time at which it was recorded."""
-        return Event(self, enable_timing=enable_timing)
+        return DeviceEvent(self, enable_timing=enable_timing)
 
     def clock(self) -> float:
         """Seconds of ``time.perf_counter``."""

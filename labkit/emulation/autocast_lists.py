@@ -171,7 +171,7 @@ LISTS = tuple(
 """Policies, and the operators of each; they stand in ``autocast_lists.toml``."""
 
 
-def kernels() -> Iterator[tuple[str, Callable[..., Any], str]]:
+def autocast_kernels() -> Iterator[tuple[str, Callable[..., Any], str]]:
     """The operators of the lists, and for each CUDA's policy, at the autocast key of the CPU."""
     for policy, names in LISTS:
         for name in names:

@@ -50,7 +50,7 @@ def _accumulator(
 @cache
 def _kernels() -> tuple[tuple[str, Callable[..., Any], str], ...]:
     """What both tables register. Made once: to look up torch's own kernels takes the longest."""
-    return *tensor_core.kernels(), *autocast_lists.kernels()
+    return *tensor_core.rounding_kernels(), *autocast_lists.autocast_kernels()
 
 
 @contextmanager

@@ -289,7 +289,9 @@ def scattered(name: str) -> Kernel:
             return here(x, dim, index, source, *args, **kwargs)
         before, include_self = x.clone(), kwargs.get("include_self", True)
         result = here(x, dim, index, source, *args, **kwargs)
-        return result.copy_(atomic_sums.scattered(before, dim, index, source, kind, include_self))
+        return result.copy_(
+            atomic_sums.scatter_reduced(before, dim, index, source, kind, include_self)
+        )
 
     return kernel
 
@@ -435,7 +437,7 @@ def attention_backward(name: str) -> Kernel:
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelRow:
     """A row of the table: which operators, what CUDA rounds, what we round, the difference."""
 
     operators: str
@@ -447,10 +449,10 @@ class Row:
 
 
 _ROWS = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-TABLE = tuple(Row(**row) for row in tomllib.loads(_ROWS)["rows"])
+TABLE = tuple(KernelRow(**row) for row in tomllib.loads(_ROWS)["rows"])
 
 
-def kernels() -> Iterator[tuple[str, Kernel, str]]:
+def rounding_kernels() -> Iterator[tuple[str, Kernel, str]]:
     """The table's operators, and for each its kernel and the key where it stands."""
     for row in TABLE:
         for name in row.operators.split():

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from labkit.formats import FP32, FloatFormat, quantize
-from labkit.formats.inputs import plain
+from labkit.formats.inputs import plain_tensor
 
 
 def add_up(
@@ -41,7 +41,7 @@ def add_up(
     >>> add_up(ones, FP16).item(), add_up(ones, FP16, promote_every=128).item()
     (2048.0, 5000.0)
     """
-    terms = plain(terms, "terms", (torch.float64,), "widen them with terms.double()")
+    terms = plain_tensor(terms, "terms", (torch.float64,), "widen them with terms.double()")
     if terms.ndim != 2:
         raise ValueError(f"terms have the shape {tuple(terms.shape)}: pass rows, (n, k)")
     start = terms.new_zeros(len(terms))

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from labkit.formats.float_formats import E2M1, E4M3, E5M2, E8M0, FP32, FloatFormat
-from labkit.formats.inputs import plain
+from labkit.formats.inputs import plain_tensor
 from labkit.formats.tensors import quantize
 
 OVERFLOWS = ("saturate", "nan", "raise")
@@ -232,7 +232,7 @@ def nvfp4(
 
 def _checked(x: Tensor, fmt: FloatFormat, overflow: str, axis: int) -> tuple[Tensor, int]:
     """x detached in float32, and axis counted from the front."""
-    x = plain(x, "x", _TAKEN, "convert integers and float64 with x.float()")
+    x = plain_tensor(x, "x", _TAKEN, "convert integers and float64 with x.float()")
     if not isinstance(fmt, FloatFormat):
         raise TypeError(f"fmt must be a FloatFormat such as labkit.formats.E4M3, got {fmt!r}")
     if not fmt.signed or fmt.bits > 8:

@@ -1,6 +1,6 @@
 """The small exact language in which questions state numbers.
 
-``evaluate`` takes one expression: arithmetic on exact fractions, comparisons, lists, names and a
+``value_of`` takes one expression: arithmetic on exact fractions, comparisons, lists, names and a
 fixed set of functions. It walks Python's syntax tree and knows nothing else, so an expression can
 neither reach an object's attributes nor run code. ``arithmetic`` takes less: what somebody types
 as one number, which ``written_numbers`` has made plain.
@@ -142,7 +142,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def evaluate(expression: str, names: Mapping[str, object] | None = None) -> Any:
+def value_of(expression: str, names: Mapping[str, object] | None = None) -> Any:
     """The value of an expression: int, Fraction, bool, str, list, or a float inf or nan.
 
     ``names`` are the variables; a mapping's entries are read as ``table.field``. Raises

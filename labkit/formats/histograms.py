@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from labkit.formats import FloatFormat, quantize
-from labkit.formats.inputs import FLOATS, plain
+from labkit.formats.inputs import FLOATS, plain_tensor
 
 CHUNK = 1 << 20
 """Values read at once: some ten temporaries of them stay below a hundred megabytes."""
@@ -97,7 +97,7 @@ def range_report(x: Tensor, fmt: FloatFormat) -> RangeReport:
     >>> report.zeros, report.normal, report.lost, report.overflowed
     (1, 1, 1, 1)
     """
-    x = plain(x, "x", FLOATS, "take x.float(), or the parts of a complex x").detach()
+    x = plain_tensor(x, "x", FLOATS, "take x.float(), or the parts of a complex x").detach()
     totals: Counter[str] = Counter()
     exponents: Counter[int] = Counter()
     for before, after in _parts(x, fmt):

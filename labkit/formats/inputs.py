@@ -1,4 +1,4 @@
-"""``plain``: where a tensor comes into ``labkit.formats``, and what is refused there.
+"""``plain_tensor``: where a tensor comes into ``labkit.formats``, and what is refused there.
 
 Formats round the values that a tensor keeps one beside another. Sparse, nested and sharded tensors,
 and those that keep codes, answer to the same names and keep something else.
@@ -14,7 +14,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def plain(
+def plain_tensor(
     x: Any, name: str, dtypes: tuple[torch.dtype, ...], fix: str, *, values: bool = True
 ) -> Tensor:
     """x itself, if it is a dense tensor of torch's own and of one of the dtypes.

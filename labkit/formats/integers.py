@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from labkit.formats.inputs import FLOATS, INTEGERS, plain
+from labkit.formats.inputs import FLOATS, INTEGERS, plain_tensor
 
 BITS = range(2, 17)
 """How many bits a code may have."""
@@ -195,7 +195,7 @@ def _codes(x: Tensor, params: QuantParams) -> Tensor:
 
 
 def _real(x: Tensor, name: str) -> Tensor:
-    return plain(x, name, FLOATS + INTEGERS, "convert it with .float()").detach()
+    return plain_tensor(x, name, FLOATS + INTEGERS, "convert it with .float()").detach()
 
 
 def _spread(params: QuantParams, x: Tensor) -> tuple[Tensor, Tensor]:

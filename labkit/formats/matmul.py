@@ -11,7 +11,7 @@ from torch import Tensor
 
 from labkit.formats.accumulators import Accumulator
 from labkit.formats.dtypes import format_of
-from labkit.formats.inputs import FLOATS, plain
+from labkit.formats.inputs import FLOATS, plain_tensor
 
 _NARROW = (torch.float16, torch.bfloat16)
 _ACCUMULATORS = (*_NARROW, torch.float32, torch.float64)
@@ -84,7 +84,7 @@ def mixed_matmul(
 
 
 def _matrix(matrix: Tensor, name: str) -> Tensor:
-    matrix = plain(matrix, name, FLOATS, f"use {name}.float()").detach()
+    matrix = plain_tensor(matrix, name, FLOATS, f"use {name}.float()").detach()
     if matrix.ndim != 2:
         raise ValueError(
             f"{name} must have 2 dimensions, got shape {tuple(matrix.shape)}; "

@@ -208,7 +208,7 @@ def round_tensor(
     for part, y in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
         if loop:
             draws = _random_fractions(part, generator) if rounding == "stochastic" else None
-            rounding_kernel.run(loop, part, y, draws, grid, ends)
+            rounding_kernel.round_flat(loop, part, y, draws, grid, ends)
         else:
             _round_part(part, grid, rounding, ends, generator, out=y, scratch=scratch)
         _settle_sign_and_zero(y, part, fmt)

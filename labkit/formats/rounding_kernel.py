@@ -109,7 +109,7 @@ def empty_like(x: Tensor) -> Tensor:
     return torch.from_numpy(np.empty_like(x.numpy(), order="C"))
 
 
-def run(
+def round_flat(
     loop: Callable[..., None], x: Tensor, y: Tensor, draws: Tensor | None, grid: "Grid", ends: Ends
 ) -> None:
     """Round x into y; both are flat. ``draws`` are the thresholds of stochastic rounding."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from labkit.formats.dtypes import format_of
 from labkit.formats.float_formats import FP32, FloatFormat
-from labkit.formats.inputs import INTEGERS, plain
+from labkit.formats.inputs import INTEGERS, plain_tensor
 from labkit.formats.rounding import ROUNDINGS, power_at, round_tensor, shared_grid
 
 _Values = TypeVar("_Values", Tensor, float)
@@ -43,7 +43,7 @@ def _values(x: Tensor | float, fmt: FloatFormat, *, looked_at: bool = False) -> 
     if isinstance(x, Tensor):
         taken = (torch.float32, torch.float64)
         fix = "widen 16 bits with x.float(), integers with x.double()"
-        return plain(x, "x", taken, fix, values=looked_at).detach()
+        return plain_tensor(x, "x", taken, fix, values=looked_at).detach()
     if isinstance(x, bool) or not isinstance(x, int | float):
         raise TypeError(f"x must be a tensor, a float or an int, got {x!r}")
     if isinstance(x, int) and (abs(x) >= 1 << 1024 or float(x) != x):
@@ -197,7 +197,7 @@ def _power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
 def _codes(code: Tensor | int, fmt: FloatFormat) -> Tensor:
     """The argument of decode as an int64 tensor, checked."""
     if isinstance(code, Tensor):
-        codes = plain(code, "code", INTEGERS, "encode makes such codes of values").long()
+        codes = plain_tensor(code, "code", INTEGERS, "encode makes such codes of values").long()
         strays = codes[codes >> fmt.bits != 0].tolist() if fmt.bits < 64 else []
     elif isinstance(code, int) and not isinstance(code, bool):
         codes = torch.tensor(_int64(code % (1 << 64)))

@@ -1,8 +1,8 @@
 """Numbers as people write them: ``2^-14``, ``6.1e-5``, ``6,1e-5``, ``65 504``, ``1½``, ``1.6 GB``.
 
 ``read_number`` turns what somebody typed into an exact number and its unit, ``same_unit`` converts
-it to the unit that is asked for, and ``plain`` is the typed text in Python's own spelling. What can
-be read in two ways is refused with a sentence.
+it to the unit that is asked for, and ``plain_number`` is the typed text in Python's own spelling.
+What can be read in two ways is refused with a sentence.
 """
 
 import re
@@ -127,7 +127,7 @@ _HEXADECIMAL = (
 _SCIENTIFIC = r"\s*(?:[eE]|[*x×·]\s*10\b)"
 
 
-def plain(text: str) -> str:
+def plain_number(text: str) -> str:
     """A typed text in Python's spelling, as far as it is one number.
 
     Minus signs, powers, fractions, any script's digits, separators and decimal commas become ASCII;
@@ -187,7 +187,7 @@ def read_number(text: str) -> Written:
     shown = repr(text if len(text) <= 40 else text[:40] + "...")
     if len(text) > LONGEST:
         raise ExpressionError(f"{shown} is too long for a number")
-    number, unit = _split_unit(plain(text), shown)
+    number, unit = _split_unit(plain_number(text), shown)
     _refuse_two_meanings(number, shown)
     number = re.sub(_HEXADECIMAL, _decimal, number)
     number = re.sub(r"(?<=[\d)])\s*[xX×·]\s*(?=[\d(])", "*", number).replace("^", "**")

@@ -15,18 +15,18 @@ from typing import TextIO
 
 from labkit.base.home import full_name
 from labkit.grading.course import CourseLab, missing_libraries, read_course
-from labkit.grading.intake.deliveries import IntakeError, collect
+from labkit.grading.intake.deliveries import IntakeError, deliveries_in
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.intake.roster import Override, TableError, read_overrides, read_roster
 from labkit.grading.judge import batch, cluster
 from labkit.grading.judge.batch import Engine, Submission
 from labkit.grading.judge.cluster import ClusterError
-from labkit.grading.judge.ledger import Basis, Ledger, LedgerError
+from labkit.grading.judge.ledger import Basis, GradeLedger, LedgerError
 from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader import gradebook
 from labkit.grading.nbgrader.gradebook import GradebookError
-from labkit.grading.records import Settings
+from labkit.grading.records import GradingSettings
 from labkit.grading.report import (
     attention,
     canvas,
@@ -112,7 +112,7 @@ class Outputs:
         return {"moodle": self.moodle, "canvas": self.canvas}[system]
 
 
-def run(options: argparse.Namespace, make_grader: Callable | None = None) -> int:
+def run_grade(options: argparse.Namespace, make_grader: Callable | None = None) -> int:
     """Grade as the options of ``labkit grade`` say, and return the exit status.
 
     0: every exercise of every submission was graded, and it is clear whose each is. 1: something
@@ -132,7 +132,9 @@ def run(options: argparse.Namespace, make_grader: Callable | None = None) -> int
             from labkit.grading.judge import selftest
 
             lab = _lab(options.lab, read_course())
-            return selftest.run(_settings(options, b"self-test"), make_grader or Grader, lab)
+            return selftest.grade_known_works(
+                _settings(options, b"self-test"), make_grader or Grader, lab
+            )
         if options.submissions is None or options.out is None:
             raise CannotStart("Name the submissions and the table: labkit grade DIR -o grades.csv")
         return _grade(options, make_grader)
@@ -161,12 +163,12 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     settings = _settings(options, _secret(options.secret_file or outputs.secret))
 
     read, of_all = _submissions(options.submissions, course, lab)
-    chosen = batch.choose(read, roster)
+    chosen = batch.counting_submissions(read, roster)
     wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
     for missing in filter(None, map(missing_libraries, wanted)):
         raise CannotStart(missing)  # else each answer would seem to be wrong
     make_upload = _upload_maker(options, wanted, course)
-    with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
+    with GradeLedger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
         overrides = _overrides(overrides, ledger)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
         _say(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
@@ -174,7 +176,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
             with _engine(options.scheduler, settings, make_grader or Grader) as engine:
                 if not _run(left, engine, ledger):
                     return INTERRUPTED
-        chosen += batch.missing(chosen, roster, wanted)
+        chosen += batch.missing_submissions(chosen, roster, wanted)
         graded = _sheets(chosen, course, ledger, hidden, partial=options.partial)
         sheets, unmet = scores.with_overrides(graded, overrides)
         upload = make_upload(sheets)
@@ -193,7 +195,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
                 labs_url=options.labs_url or "",
             )
             if options.lms:
-                lms.write(outputs.of(options.lms), upload, outputs.feedback)
+                lms.write_lms(outputs.of(options.lms), upload, outputs.feedback)
         except OSError as error:
             raise NotWritten(
                 f"The tables and pages beside {outputs.grades} are not all written"
@@ -248,7 +250,7 @@ def _hidden_points(file: Path | None, course: dict[str, CourseLab]) -> dict[str,
     points: dict[str, dict[str, float]] = {}
     try:
         text = file.read_text(encoding="utf-8")
-        for exercise, one in hidden_checks.load(text, file.name).items():
+        for exercise, one in hidden_checks.load_hidden(text, file.name).items():
             lab = course.get(one.check.lab)
             if lab is None or exercise not in lab.check_versions:
                 raise CannotStart(
@@ -272,8 +274,8 @@ def _line_of(error: BaseException | None, name: str) -> str:
     return f" (line {lines[-1]})" if lines else ""
 
 
-def _settings(options: argparse.Namespace, secret: bytes) -> Settings:
-    return Settings(
+def _settings(options: argparse.Namespace, secret: bytes) -> GradingSettings:
+    return GradingSettings(
         jobs=options.jobs or os.cpu_count() or 1,
         secret=secret,
         extra=str(options.extra.resolve()) if options.extra else None,
@@ -319,8 +321,8 @@ def _submissions(
 ) -> tuple[list[Submission], list[Remark]]:
     """What was handed in for the lab, and what the intake remarked beside that."""
     read, beside, elsewhere = [], [], 0
-    for handed in collect(where, course):
-        one = batch.read(handed, course, lab)
+    for handed in deliveries_in(where, course):
+        one = batch.read_submission(handed, course, lab)
         if one:
             read.append(one)
         else:
@@ -333,7 +335,7 @@ def _submissions(
     return read, beside
 
 
-def _overrides(given: list[Override] | None, ledger: Ledger) -> list[Override]:
+def _overrides(given: list[Override] | None, ledger: GradeLedger) -> list[Override]:
     """What the instructor wrote: what is given now, else what an earlier run was given."""
     if given is not None:
         ledger.keep_overrides(given)
@@ -347,7 +349,9 @@ def _overrides(given: list[Override] | None, ledger: Ledger) -> list[Override]:
 
 
 @contextlib.contextmanager
-def _engine(address: str | None, settings: Settings, make_grader: Callable) -> Iterator[Engine]:
+def _engine(
+    address: str | None, settings: GradingSettings, make_grader: Callable
+) -> Iterator[Engine]:
     if address:
         with cluster.engine(address, settings, make_grader) as engine:
             yield engine
@@ -356,7 +360,7 @@ def _engine(address: str | None, settings: Settings, make_grader: Callable) -> I
             yield batch.on_this_machine(grader.grade, settings.jobs)
 
 
-def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
+def _run(left: list, engine: Engine, ledger: GradeLedger) -> bool:
     """Grade what is left; False where somebody stopped it."""
     with _asked_to_stop() as stop:
         done = batch.grade(left, engine, ledger, stop)
@@ -387,7 +391,7 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 def _sheets(
     chosen: list[Submission],
     course: dict[str, CourseLab],
-    ledger: Ledger,
+    ledger: GradeLedger,
     hidden: dict[str, dict],
     *,
     partial: bool,
@@ -415,15 +419,15 @@ def _write(
     secret: bytes,
 ) -> None:
     versions = {lab.lab: lab.version for lab in course.values()}
-    tables.write(outputs.grades, tables.grades_csv(sheets, secret))
-    tables.write(outputs.totals, tables.totals_csv(sheets))
-    tables.write(outputs.everything, tables.grades_json(sheets, versions=versions))
-    tables.write(outputs.remarks, tables.remarks_csv(remarks))
+    tables.write_text(outputs.grades, tables.grades_csv(sheets, secret))
+    tables.write_text(outputs.totals, tables.totals_csv(sheets))
+    tables.write_text(outputs.everything, tables.grades_json(sheets, versions=versions))
+    tables.write_text(outputs.remarks, tables.remarks_csv(remarks))
     page = summary.summary(sheets, course, secret, remarks, alike, outputs.names.name)
-    tables.write(outputs.summary, page)
-    tables.write(outputs.names, names.names(sheets, secret, outputs.feedback.name))
+    tables.write_text(outputs.summary, page)
+    tables.write_text(outputs.names, names.names_page(sheets, secret, outputs.feedback.name))
     if boards := leaderboard.boards(sheets):
-        tables.write(outputs.board, leaderboard.leaderboard_csv(boards, secret))
+        tables.write_text(outputs.board, leaderboard.leaderboard_csv(boards, secret))
 
 
 def _upload_maker(
@@ -431,10 +435,10 @@ def _upload_maker(
 ) -> Callable[[list[Sheet]], Upload]:
     """What makes the files for the LMS; the LMS's own tables are read before an hour of grading."""
     if options.lms == "moodle":
-        return partial(moodle.upload, moodle.read(options.lms_table, labs))
+        return partial(moodle.moodle_upload, moodle.read_worksheets(options.lms_table, labs))
     if options.lms == "canvas":
         titles = {lab: course[lab].title for lab in labs}
-        return partial(canvas.upload, canvas.read(options.lms_table, titles))
+        return partial(canvas.canvas_upload, canvas.read_gradebook(options.lms_table, titles))
     return lambda sheets: Upload(tables={}, zips={})
 
 
@@ -448,7 +452,7 @@ def _require_gradebook() -> None:
 def _write_gradebook(file: Path, sheets: list[Sheet], course: dict) -> str:
     """Write the scores there; why it could not be done, or ""."""
     try:
-        gradebook.write(file, sheets, course)
+        gradebook.write_scores(file, sheets, course)
     except GradebookError as error:
         return str(error)
     return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labkit.base import home
 from labkit.base.home import NOTEBOOKS, LabEntry, read_manifest
-from labkit.grading.records import Exercise
+from labkit.grading.records import GradedExercise
 from labkit.grading.sandbox.standin import STOOD_FOR
 from labkit.labs.other_frameworks import frameworks
 
@@ -21,15 +21,14 @@ class CourseLab:
 
     ``check_versions`` holds the version of each exercise's check. ``given`` are the texts of the
     code cells that a learner gets, ``stubs`` those in which an answer is to be written; all as
-    ``normal`` makes them, so that they can be compared. ``setup`` is the lab's first code cell,
-    ``imports`` are those that only import: each sitting begins with one. ``anchors`` hold the
+    ``normal_text`` makes them, to be compared. ``setup`` is the lab's first code cell, ``imports`` are those that only import: each sitting begins with one. ``anchors`` hold the
     section of each exercise as a link names it.
     """
 
     lab: str
     title: str
     version: str
-    exercises: tuple[Exercise, ...]
+    exercises: tuple[GradedExercise, ...]
     check_versions: dict[str, str]
     given: frozenset[str]
     stubs: frozenset[str]
@@ -57,7 +56,7 @@ def missing_libraries(lab: str) -> str:
     return f"{lab} needs {' and '.join(missing)} where it is graded: {install}" if missing else ""
 
 
-def normal(source: str) -> str:
+def normal_text(source: str) -> str:
     """A cell's text without what editors change unasked: ends of lines, and space before them."""
     return "\n".join(line.rstrip() for line in source.splitlines()).strip()
 
@@ -90,14 +89,14 @@ def rest_of_labkit() -> str:
 def _lab(entry: LabEntry, notebooks: Path) -> CourseLab:
     text = (notebooks / f"{entry.lab}.ipynb").read_text(encoding="utf-8")
     code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-    texts = [normal("".join(cell["source"])) for cell in code]
+    texts = [normal_text("".join(cell["source"])) for cell in code]
     marks = [cell["metadata"].get("nbgrader", {}) for cell in code]
     return CourseLab(
         lab=entry.lab,
         title=entry.title,
         version=entry.version,
         exercises=tuple(
-            Exercise(
+            GradedExercise(
                 exercise=exercise.exercise,
                 names=exercise.names,
                 points=exercise.points,

@@ -17,7 +17,7 @@ TWICE = " It was so in two runs of the grader."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exercise:
+class GradedExercise:
     """One exercise of notebooks/manifest.json.
 
     ``names`` are those that its check asks for, in order; ``points`` what it grants; ``seconds``
@@ -43,7 +43,7 @@ class Work:
     lab: str
     digest: str
     cells: tuple[str, ...]
-    exercises: tuple[Exercise, ...]
+    exercises: tuple[GradedExercise, ...]
     helpers: tuple[tuple[str, bytes], ...] = ()
     python: str = ""
 
@@ -98,7 +98,7 @@ def settled(outcome: Outcome) -> Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class GradingSettings:
     """How to grade.
 
     ``jobs`` submissions run at a time. ``secret`` seeds what is random, with the submission and

@@ -1,7 +1,7 @@
 """What an answer to a card is worth, and what to say about it.
 
 ``judge`` takes a card and an answer in the form of its kind and returns a ``Judgement``; the kind's
-class, in ``choice_kinds`` or ``typed_kinds``, says which form that is. ``read`` turns
+class, in ``choice_kinds`` or ``typed_kinds``, says which form that is. ``read_answer`` turns
 a line that somebody typed into that form. An answer that cannot be understood is no wrong answer:
 it raises ``Unclear`` with what would be understood, and may be given again. ``None`` is "I do not
 know".
@@ -56,7 +56,7 @@ def judge(card: Card, answer) -> Judgement:
     return Judgement(found.correct, found.score, said, right, ideas)
 
 
-def read(card: Card, text: str):
+def read_answer(card: Card, text: str):
     """The answer that a typed line means, in the form that ``judge`` takes.
 
     Options are numbered as shown, from 1; items and right sides have letters, from a. An empty

@@ -38,7 +38,7 @@ def _numbered(texts: tuple[str, ...]) -> str:
     return "\n".join(f"{place}. {text}" for place, text in enumerate(texts, 1))
 
 
-def verdict(card: Card, judgement: Judgement, language: str, *, unknown: bool) -> str:
+def verdict_words(card: Card, judgement: Judgement, language: str, *, unknown: bool) -> str:
     """Right or not in a word; for free speech the share of the rubric's points."""
     if unknown:
         return WORDS["noted"][language]
@@ -65,7 +65,7 @@ def verdict_text(card: Card, answer, judgement: Judgement, language: str) -> str
 
     "I do not know", an answer of None, is no mistake.
     """
-    said = verdict(card, judgement, language, unknown=answer is None)
+    said = verdict_words(card, judgement, language, unknown=answer is None)
     if judgement.said:
         said += (" " if language == "en" else "") + judgement.said[language]
     right = judgement.right[language].strip("\n")

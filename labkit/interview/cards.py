@@ -15,15 +15,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from labkit.formats.expressions import ExpressionError, Number, evaluate
+from labkit.formats.expressions import ExpressionError, Number, value_of
 from labkit.interview.question_parts import (
     Asked,
     BankError,
     Before,
     Changed,
     Item,
+    NumberPart,
     Option,
-    Part,
     Range,
     Record,
     Said,
@@ -33,7 +33,7 @@ from labkit.interview.question_parts import (
     Unclear,
     WrongNumber,
 )
-from labkit.interview.typed_numbers import in_full, rounds_to, same, within, written
+from labkit.interview.typed_numbers import drawn_in_full, rounds_to, same, within, written_value
 
 _DRAWS = 2000
 
@@ -203,7 +203,7 @@ class Question(Record):
         return True
 
     @property
-    def numbers(self) -> tuple[Part, ...]:
+    def numbers(self) -> tuple[NumberPart, ...]:
         """The numbers that are asked for."""
         return ()
 
@@ -327,7 +327,7 @@ def _values(question: Question, source: random.Random, name: str) -> dict[str, A
 
 def _computed(expression: str, values: Mapping[str, Any], name: str):
     try:
-        return evaluate(expression, values)
+        return value_of(expression, values)
     except ExpressionError as error:
         raise BankError(f"{name}: {error}") from None
 
@@ -356,7 +356,9 @@ def _all_differ(question: Question, expected: tuple, wrong: tuple) -> bool:
     said = [(w.part, value) for w, value in zip(question.wrong_numbers, wrong, strict=True)]
     for place, (part, value) in enumerate(said):
         right, tolerance = expected[part - 1], question.numbers[part - 1].tolerance
-        if within(value, right, tolerance) or rounds_to(value, in_full(value), right, tolerance):
+        if within(value, right, tolerance) or rounds_to(
+            value, drawn_in_full(value), right, tolerance
+        ):
             return False
         if any(other == part and same(value, earlier) for other, earlier in said[:place]):
             return False
@@ -381,7 +383,7 @@ def _fill(text: str, values: Mapping[str, Any]) -> str:
             return found[0]
         if field is not None and field not in values[name]:
             return found[0]
-        said = written(values[name][field] if field else values[name])
+        said = written_value(values[name][field] if field else values[name])
         return f"{before}{{{said}}}" if before else said  # an exponent keeps its braces
 
     return _PLACE.sub(put, text) if values else text

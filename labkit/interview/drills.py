@@ -250,7 +250,7 @@ def due_dates(
     return [card.due for card in _memories(bank, reviews, _scheduler(now, interview)).values()]
 
 
-def warm_up(
+def warm_up_questions(
     bank: Bank,
     reviews: Sequence[Review],
     now: datetime,
@@ -285,14 +285,14 @@ def warm_up(
     return chosen
 
 
-def say_it(bank: Bank, *, lab: str, count: int = 5) -> list[Question]:
+def questions_to_say(bank: Bank, *, lab: str, count: int = 5) -> list[Question]:
     """What an interviewer asks on what a lab taught: free speech first, then what is asked most."""
     of_lab = [q for q in bank.questions.values() if q.taught_in == lab and not q.program]
     of_lab.sort(key=lambda q: (not q.spoken, "core" not in q.tags, q.level))
     return of_lab[:count]
 
 
-def diagnostic(bank: Bank, reviews: Iterable[Review]) -> list[Question]:
+def diagnostic_questions(bank: Bank, reviews: Iterable[Review]) -> list[Question]:
     """Two questions of each lab from 01 to 06, one of each later lab that is written, in order.
 
     Those asked least often come first, then what interviewers ask most; no two of a lab share a

@@ -205,7 +205,7 @@ def keep_turn(name: str, turn: Turn, place: int, now: datetime) -> str | None:
 def finish_mock(name: str, done: Mock, bank: Bank, now: datetime) -> None:
     """Close a mock, and let its answers move the schedule."""
     progress.record("mock", lab=LOG, item=name, status="finished", now=now)
-    for review in mock.reviews(done, bank, now):
+    for review in mock.reviews_of_mock(done, bank, now):
         keep(review)
 
 

@@ -411,7 +411,7 @@ class ItemRow:
 
 
 @dataclass(frozen=True)
-class Report:
+class MockReport:
     """What is said at the end: by level, topic and confidence, the labs to revisit, every item.
 
     ``minutes`` is the time that was given. ``ready`` is what all new questions answered so far say,
@@ -430,7 +430,7 @@ class Report:
     minutes: float
 
 
-def report(mock: Mock, bank: Bank, past: Sequence[Review] = ()) -> Report:
+def report(mock: Mock, bank: Bank, past: Sequence[Review] = ()) -> MockReport:
     """The report of an interview, whole or broken off; free speech counts once it is ticked.
 
     ``past`` is what was answered before.
@@ -441,8 +441,8 @@ def report(mock: Mock, bank: Bank, past: Sequence[Review] = ()) -> Report:
         rows[item.card.question.topic].append(item)
     topics = tuple(_topic_row(topic, rows[topic]) for topic in bank.topics if topic in rows)
     scores = [item.judgement.score for item in items if item.judgement]
-    told = reviews(mock, bank, max((review.at for review in past), default=_NO_PAST))
-    return Report(
+    told = reviews_of_mock(mock, bank, max((review.at for review in past), default=_NO_PAST))
+    return MockReport(
         ready=readiness(bank, [*past, *told]),
         levels=tuple(_level_row(name, levels, items) for name, levels in _ROUNDS),
         topics=topics,
@@ -496,7 +496,7 @@ def _labs(items: Sequence[ItemRow], told: Sequence[Review], bank: Bank) -> tuple
     return tuple(lab for lab, _ in lost.most_common(_LABS))
 
 
-def reviews(mock: Mock, bank: Bank, at: datetime) -> list[Review]:
+def reviews_of_mock(mock: Mock, bank: Bank, at: datetime) -> list[Review]:
     """The answers as reviews, so that a mock moves the schedule too; unticked speech has none."""
     found = []
     for turn in mock.turns:
@@ -566,7 +566,7 @@ class NextStep:
     command: str
 
 
-def what_next(told: Report, bank: Bank) -> tuple[NextStep, ...]:
+def what_next(told: MockReport, bank: Bank) -> tuple[NextStep, ...]:
     """Three things to do: what was missed, the topic that lost most, the next mock."""
     if not told.items:
         return ()

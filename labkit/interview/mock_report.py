@@ -5,15 +5,15 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from labkit.interview.answers import given_answer, right_answer
-from labkit.interview.card_text import card_text, label, verdict
-from labkit.interview.mock import MOVES, Held, ItemRow, Report, what_next
+from labkit.interview.card_text import card_text, label, verdict_words
+from labkit.interview.mock import MOVES, Held, ItemRow, MockReport, what_next
 from labkit.interview.questions import Bank
 from labkit.interview.readiness import summed_up
-from labkit.interview.wording import aside, labelled, listed, stated, sureness, words
+from labkit.interview.wording import in_brackets, labelled, listed, stated, sureness, words
 
 
 def report_markdown(
-    report: Report,
+    report: MockReport,
     bank: Bank,
     language: str,
     *,
@@ -27,7 +27,7 @@ def report_markdown(
     said = words(language)
     taken, expected = f"{report.seconds:.0f}", f"{report.expected_seconds:.0f}"
     lines = [listed([f"**{100 * report.score:.0f} %**", f"{taken} {said['seconds']}"], language)]
-    lines[0] += aside(f"{said['expected']} {expected}", language)
+    lines[0] += in_brackets(f"{said['expected']} {expected}", language)
     lines += ["", *_level(report, bank, language), "", *_next(report, bank, language)]
     lines += ["", f"| {said['topic']} | {said['score']} | {said['seconds']} | {said['expected']} |"]
     lines += ["|---|---|---|---|"]
@@ -54,7 +54,7 @@ def report_markdown(
     return "\n".join(lines)
 
 
-def _level(report: Report, bank: Bank, language: str) -> list[str]:
+def _level(report: MockReport, bank: Bank, language: str) -> list[str]:
     """What all new questions say, this mock's too, and the points of this mock by level."""
     said = words(language)
     lines = [summed_up(report.ready, bank)[language], ""]
@@ -65,7 +65,7 @@ def _level(report: Report, bank: Bank, language: str) -> list[str]:
     ]
 
 
-def _next(report: Report, bank: Bank, language: str) -> list[str]:
+def _next(report: MockReport, bank: Bank, language: str) -> list[str]:
     steps = what_next(report, bank)
     lines = [f"{i}. {step.what[language]} `{step.command}`" for i, step in enumerate(steps, 1)]
     return [f"**{words(language)['what next']}**", "", *lines]
@@ -86,7 +86,7 @@ def _trend(trend: Sequence[Held], language: str) -> list[str]:
     ]
 
 
-def _path(report: Report, bank: Bank, language: str) -> list[str]:
+def _path(report: MockReport, bank: Bank, language: str) -> list[str]:
     """Turn by turn: the move that led to it, its topic and level, and whether it was right."""
     said = words(language)
     lines = []
@@ -116,11 +116,11 @@ def _transcript(item: ItemRow, language: str) -> list[str]:
     elif turn.answer is not None and not card.keys:
         given = _as_typed(given)
     pace = f"{turn.seconds:.0f} / {question.seconds} {said['seconds']}"
-    how = aside(listed([pace, *stated(turn.sure, language)], language), language)
+    how = in_brackets(listed([pace, *stated(turn.sure, language)], language), language)
     lines = [labelled(said["given"] + how, given, language), ""]
     if item.judgement:
         why = item.judgement.said[language] if item.judgement.said else ""
-        word = verdict(card, item.judgement, language, unknown=turn.answer is None)
+        word = verdict_words(card, item.judgement, language, unknown=turn.answer is None)
         lines += [f"{word} {why}".rstrip(), ""]
     if question.spoken and turn.ticked is not None:
         lines += [

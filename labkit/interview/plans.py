@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from typing import Literal
 
 from labkit.interview.cards import Question
-from labkit.interview.drills import Review, diagnostic, due_dates, moment, session, unseen
+from labkit.interview.drills import Review, diagnostic_questions, due_dates, moment, session, unseen
 from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
 from labkit.interview.wording import WORDS, ahead
@@ -29,7 +29,7 @@ _NO_LAB = "99"  # after all labs
 
 
 @dataclass(frozen=True)
-class Step:
+class StudyStep:
     """One thing to do, for how many minutes; ``action`` is what it begins.
 
     A "drill" asks ``count`` core questions of its ``topics``; "daily" asks ``count`` of what is due
@@ -69,14 +69,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What is left to do from ``today`` on; ``interview`` is None where no date is set."""
 
     today: date
     interview: date | None
-    steps: tuple[Step, ...]
+    steps: tuple[StudyStep, ...]
 
-    def text(self, language: str, line: Callable[[Step], str]) -> str:
+    def text(self, language: str, line: Callable[[StudyStep], str]) -> str:
         """The plan in lines; ``line(step)`` is what to run for a step, in a line of its own."""
         said, minutes = WORDS["plan without a date"][language], WORDS["minutes"][language]
         lines = [ahead(self.interview, self.today)[language] if self.interview else said]
@@ -90,7 +90,7 @@ class Plan:
 
 def plan(
     bank: Bank, reviews: Sequence[Review], now: datetime, interview: datetime | None = None
-) -> Plan:
+) -> StudyPlan:
     """What is left to do until an interview, by the days left; without a date that is six or less.
 
     - On the day itself: half an hour of the core, what was missed or never asked.
@@ -112,17 +112,17 @@ def plan(
         steps = _spread(_last_days(bank, reviews, now), today, day)
     else:
         steps = _weeks(bank, reviews, now, interview)
-    return Plan(today, day, tuple(steps))
+    return StudyPlan(today, day, tuple(steps))
 
 
-def _today(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Step]:
+def _today(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[StudyStep]:
     """Sittings of the core, as many as fit into half an hour; one of them at least."""
     steps = _core(bank, reviews, now)
     ends = itertools.accumulate(step.minutes for step in steps)
     return [step for step, end in zip(steps, ends, strict=True) if end <= _TODAY] or steps[:1]
 
 
-def _last_days(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Step]:
+def _last_days(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[StudyStep]:
     """A diagnostic, the core and the mocks, without what the last seven days hold of them."""
     recent = _since(reviews, now, _RECENT)
     return [
@@ -132,7 +132,7 @@ def _last_days(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Ste
     ]
 
 
-def _spread(steps: Sequence[Step], today: date, day: date) -> list[Step]:
+def _spread(steps: Sequence[StudyStep], today: date, day: date) -> list[StudyStep]:
     """The steps with a day for each, from today to the day before the interview, evenly."""
     days, whole = (day - today).days, sum(step.minutes for step in steps)
     ends = itertools.accumulate(step.minutes for step in steps)
@@ -149,12 +149,14 @@ def _named(day: date, today: date) -> Text:
     return Text(en=en, zh=zh)
 
 
-def _weeks(bank: Bank, reviews: Sequence[Review], now: datetime, interview: datetime) -> list[Step]:
+def _weeks(
+    bank: Bank, reviews: Sequence[Review], now: datetime, interview: datetime
+) -> list[StudyStep]:
     last = interview.date() - timedelta(days=_DAYS)
     held = weeks(bank, reviews, now, interview)
     count = max(_A_DAY, held.due[0][1] + held.new_a_day)
     asked = session(bank, reviews, now, count=count, interview=interview)
-    each_day = Step(
+    each_day = StudyStep(
         Text(
             en=f"{len(asked)} questions: what is due, then new ones",
             zh=f"{len(asked)} 题：先做到期的，再做新题",
@@ -164,7 +166,7 @@ def _weeks(bank: Bank, reviews: Sequence[Review], now: datetime, interview: date
         count=len(asked),
         when=Text(en=f"each day before {last}", zh=f"{last} 之前每天"),
     )
-    then = Step(
+    then = StudyStep(
         Text(en="the whole core and two mocks", zh="全部核心题和两次模拟面试"),
         sum(step.minutes for step in _last_days(bank, [], now)),
         "plan",
@@ -190,25 +192,25 @@ def _mocks(reviews: Iterable[Review]) -> int:
     return len({review.at for review in reviews if review.mode == "mock"})
 
 
-def _diagnostic(bank: Bank, reviews: Sequence[Review], recent: Iterable[Review]) -> list[Step]:
+def _diagnostic(bank: Bank, reviews: Sequence[Review], recent: Iterable[Review]) -> list[StudyStep]:
     """The diagnostic, unless one is among the recent reviews."""
     if any(review.mode == "diagnostic" for review in recent):
         return []
-    asked = diagnostic(bank, reviews)
+    asked = diagnostic_questions(bank, reviews)
     labs = len({question.lab for question in asked})
     what = Text(
         en=f"the diagnostic: {len(asked)} questions on {labs} labs, to find the gaps",
         zh=f"诊断测验：{labs} 个实验共 {len(asked)} 题，找出薄弱之处",
     )
-    return [Step(what, _minutes(asked), "diagnostic")]
+    return [StudyStep(what, _minutes(asked), "diagnostic")]
 
 
-def _mock(place: int) -> Step:
+def _mock(place: int) -> StudyStep:
     what = Text(en=f"mock interview {place}", zh=f"第 {place} 次模拟面试")
-    return Step(what, MOCK_MINUTES, "mock")
+    return StudyStep(what, MOCK_MINUTES, "mock")
 
 
-def _core(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Step]:
+def _core(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[StudyStep]:
     """The core questions that are not known, in sittings of a quarter of an hour."""
     newest = {review.question: review for review in _since(reviews, now, _RECENT)}
     open_: dict[str, list[Question]] = defaultdict(list)
@@ -234,7 +236,7 @@ def _sittings(topics: Sequence[str], open_: Mapping[str, Sequence[Question]]) ->
     return sittings
 
 
-def _drill(bank: Bank, topics: Sequence[str], open_: Mapping[str, Sequence[Question]]) -> Step:
+def _drill(bank: Bank, topics: Sequence[str], open_: Mapping[str, Sequence[Question]]) -> StudyStep:
     asked = [question for topic in topics for question in open_[topic]]
     titles = [bank.topics[topic].title for topic in topics]
     many = "1 core question" if len(asked) == 1 else f"{len(asked)} core questions"
@@ -242,7 +244,7 @@ def _drill(bank: Bank, topics: Sequence[str], open_: Mapping[str, Sequence[Quest
         en=f"{', '.join(title.en for title in titles)}: {many}",
         zh=f"{'、'.join(title.zh for title in titles)}：核心题 {len(asked)} 道",
     )
-    return Step(what, _minutes(asked), "drill", tuple(topics), len(asked))
+    return StudyStep(what, _minutes(asked), "drill", tuple(topics), len(asked))
 
 
 def _minutes(questions: Iterable[Question]) -> int:

@@ -14,7 +14,7 @@ FEWEST, MOST = 6, 8
 
 
 @dataclass(frozen=True)
-class Part:
+class ProblemPart:
     """One part: its question, and in a sentence what is known once it is answered."""
 
     question: Question
@@ -29,7 +29,7 @@ class Problem:
     topic: str
     title: Text
     story: Text
-    parts: tuple[Part, ...]
+    parts: tuple[ProblemPart, ...]
 
     @property
     def seconds(self) -> int:

@@ -55,7 +55,7 @@ def _run(
             return judge.collect(namespace[wanted]) if wanted in namespace else None
     except (Exception, SystemExit, TookTooLong) as error:
         report = {"outcome": "raised", "value": raised(error), "printed": "", "warned": []}
-        return codec.encode(report)
+        return codec.encode_value(report)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, model_validator
 
 from labkit.formats.written_numbers import UNITS
-from labkit.labs.engine.texts import BilingualError, Record, Text
+from labkit.labs.engine.texts import BilingualError, Frozen, Text
 
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=60)]
 
@@ -32,7 +32,7 @@ class Unclear(BilingualError, ValueError):
     """An answer that cannot be understood; ``said`` is what would be, in both languages."""
 
 
-class Texts(Record):
+class Texts(Frozen):
     """Several texts in English and in Chinese, as many of each."""
 
     en: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Texts(Record):
         return getattr(self, language)
 
 
-class Said(Record):
+class Said(Frozen):
     """What is said of one wrong idea, and its id in data/misconceptions.toml."""
 
     feedback: Text
@@ -71,7 +71,7 @@ class Option(Text):
         return self
 
 
-class Tolerance(Record):
+class Tolerance(Frozen):
     """How far a number may be off, and why: ``relative``, or ``ulps`` of ``format``."""
 
     relative: Annotated[Fraction, BeforeValidator(_as_fraction)] | None = None
@@ -88,7 +88,7 @@ class Tolerance(Record):
         return self
 
 
-class Part(Record):
+class NumberPart(Frozen):
     """One number that is asked for.
 
     ``exponent`` says that the number is an exponent of 2, for which ``2^18`` names 18 as well.
@@ -114,7 +114,7 @@ class WrongNumber(Said):
     part: int = 1
 
 
-class Before(Record):
+class Before(Frozen):
     """Two keys of an order, the first of which comes before the other, and why.
 
     ``misconception`` is the idea of those who turn them round, None where no single idea explains
@@ -175,14 +175,14 @@ class Changed(Text):
     id: Slug
 
 
-class Pair(Record):
+class Pair(Frozen):
     """A left side and the key of the right side that belongs to it."""
 
     left: Text
     right: Slug
 
 
-class Asked(Record):
+class Asked(Frozen):
     """A public source in which a question is asked or debated, and its year.
 
     ``year`` is the source's own; of an undated page, the year in which it was read.
@@ -192,13 +192,13 @@ class Asked(Record):
     year: int = Field(ge=2010, le=2100)
 
 
-class Point(Text):
+class RubricPoint(Text):
     """One point of a rubric."""
 
     weight: int = Field(ge=1, le=10)
 
 
-class Range(Record):
+class Range(Frozen):
     """Integers from ``from`` to ``to``, both included."""
 
     start: int = Field(alias="from")

@@ -1,7 +1,7 @@
 """The bank of interview questions: TOML files, one a topic, read into frozen records.
 
-``load`` reads and validates; what is wrong in a file is said with its name, the question's id and
-the field. ``cards`` draws a question's card, ``question_kinds`` names the kinds, and
+``load_bank`` reads and validates; what is wrong in a file is said with its name, the question's id
+and the field. ``cards`` draws a question's card, ``question_kinds`` names the kinds, and
 ``answers`` judges what is answered. Nothing here needs torch, so the first card is there at
 once.
 
@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from labkit.base.home import DATA
 from labkit.formats.expressions import ExpressionError, format_named
 from labkit.interview.cards import Question
-from labkit.interview.problems import FEWEST, MOST, Part, Problem
+from labkit.interview.problems import FEWEST, MOST, Problem, ProblemPart
 from labkit.interview.question_kinds import KINDS
 from labkit.interview.question_parts import BankError, Text
 from labkit.labs.engine.misconceptions import misconceptions
@@ -41,7 +41,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Bank:
-    """All topics and questions, as ``load`` read them, and the long problems of the mock.
+    """All topics and questions, as ``load_bank`` read them, and the long problems of the mock.
 
     The parts of a problem are no questions of the bank: no drill asks them.
     """
@@ -67,7 +67,7 @@ class Bank:
         return self.questions.get(id)
 
 
-def load(folder: Path = FOLDER, problems: Path | None = None) -> Bank:
+def load_bank(folder: Path = FOLDER, problems: Path | None = None) -> Bank:
     """Read and validate every file of a bank; the course's own is read once, with its problems.
 
     Raises BankError that names file, question and field for each mistake, FileNotFoundError for a
@@ -148,7 +148,7 @@ def _read_problem(file: Path, topics: Mapping[str, Topic], mistakes: list[str]) 
             entry, name, mistakes, topic=str(head.get("topic")), lab=head.get("lab")
         )
         if question and settled:
-            parts.append(Part(question, settled))
+            parts.append(ProblemPart(question, settled))
     if len(mistakes) > before:
         return None
     return Problem(file.stem, head["topic"], texts["title"], texts["story"], tuple(parts))

@@ -130,7 +130,7 @@ def _raised(kind: str, why: str) -> bytes:
     from labkit.labs.engine import codec
 
     value = codec.Raised(type_name=kind, message=why, line="")
-    return codec.encode({"outcome": "raised", "value": value, "printed": "", "warned": []})
+    return codec.encode_value({"outcome": "raised", "value": value, "printed": "", "warned": []})
 
 
 def _no_python(error: SyntaxError | ValueError) -> Unclear:

@@ -18,7 +18,7 @@ from labkit.interview import log as interview
 from labkit.interview.answers import SPEECH_LIMIT, Judgement, judge
 from labkit.interview.cards import Card, Question, draw
 from labkit.interview.drills import Review
-from labkit.interview.mock import Held, Mock, NextTurn, Report
+from labkit.interview.mock import Held, Mock, MockReport, NextTurn
 from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
 
@@ -71,7 +71,7 @@ class Sitting:
 class DrillSitting(Sitting):
     """Questions one after another, each with its verdict at once.
 
-    ``questions`` are asked in order; ``reviews`` are those so far, so that the numbers of a
+    ``questions`` are asked in order; ``reviews_of_mock`` are those so far, so that the numbers of a
     question seen before are drawn anew. ``answer`` is what was judged, None for "I do not know".
     """
 
@@ -255,7 +255,7 @@ class MockSitting(Sitting):
         turn = self.mock.turns[place]
         self.trouble = interview.keep_turn(self._kept, turn, place, datetime.now(UTC))
 
-    def report(self) -> Report:
+    def report(self) -> MockReport:
         """The report of the interview, once it is finished."""
         return mock.report(self.mock, self.bank, self._past)
 
@@ -285,8 +285,8 @@ def todays(
     return DrillSitting(bank, questions, past)
 
 
-def warm_up(bank: Bank, lab: str) -> DrillSitting:
-    """A few short questions to begin a lab with; see ``labkit.interview.drills.warm_up``.
+def warm_up_sitting(bank: Bank, lab: str) -> DrillSitting:
+    """A few short questions to begin a lab with; see ``drills.warm_up_questions``.
 
     A log or a manifest that cannot be read never stops a lab: the sitting's ``trouble`` says what
     is the matter.
@@ -297,7 +297,7 @@ def warm_up(bank: Bank, lab: str) -> DrillSitting:
     except ManifestError as problem:
         passed, trouble = set(), str(problem)
     past = interview.reviews(log)
-    questions = drills.warm_up(
+    questions = drills.warm_up_questions(
         bank,
         past,
         datetime.now(UTC),
@@ -308,18 +308,18 @@ def warm_up(bank: Bank, lab: str) -> DrillSitting:
     return _with_trouble(DrillSitting(bank, questions, past), trouble)
 
 
-def say_it(bank: Bank, lab: str) -> DrillSitting:
+def sitting_to_say(bank: Bank, lab: str) -> DrillSitting:
     """What an interviewer asks on what a lab taught; a log that cannot be read is said as above."""
     log, trouble = _log()
-    questions = drills.say_it(bank, lab=lab)
+    questions = drills.questions_to_say(bank, lab=lab)
     return _with_trouble(DrillSitting(bank, questions, interview.reviews(log)), trouble)
 
 
-def diagnostic(bank: Bank) -> DrillSitting:
+def diagnostic_sitting(bank: Bank) -> DrillSitting:
     """Two questions of each lab up to 06, one of each later one, to find where to start."""
     log, trouble = _log()
     past = interview.reviews(log)
-    questions = drills.diagnostic(bank, past)
+    questions = drills.diagnostic_questions(bank, past)
     return _with_trouble(DrillSitting(bank, questions, past, mode="diagnostic"), trouble)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from labkit.interview import drills, editing, plans, readiness
 from labkit.interview import log as interview
-from labkit.interview.answers import SPEECH_LIMIT, is_unknown, judge, read
+from labkit.interview.answers import SPEECH_LIMIT, is_unknown, judge, read_answer
 from labkit.interview.card_text import card_text, verdict_text
 from labkit.interview.drills import FAIRLY_SURE, NOT_SAID
 from labkit.interview.mock_report import report_markdown
@@ -20,13 +20,13 @@ from labkit.interview.plain_text import columns, for_terminal
 from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import Bank
 from labkit.interview.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
-from labkit.interview.wording import WORDS, aside, labelled, listed, sureness
+from labkit.interview.wording import WORDS, in_brackets, labelled, listed, sureness
 
 _TYPED = 8
 """Columns that a prompt leaves for the answer, at least."""
 
 
-class Stopped(Exception):
+class SittingEnded(Exception):
     """The learner ended the sitting."""
 
 
@@ -54,7 +54,7 @@ class _Talk:
             self.say("\n".join(before))
         line = self.ask(f"{last}> ")
         if line.strip().lower() in ("q", "quit"):
-            raise Stopped
+            raise SittingEnded
         return line
 
 
@@ -97,7 +97,7 @@ def hold(
             _step(sitting, talk)
             if sitting.trouble:
                 talk.tell(sitting.trouble)
-    except (Stopped, EOFError, KeyboardInterrupt):
+    except (SittingEnded, EOFError, KeyboardInterrupt):
         say("")
     if mock_too:
         if sitting.state == DONE:
@@ -161,7 +161,7 @@ def _step(sitting: DrillSitting | MockSitting, talk: _Talk) -> None:
         for place, point in enumerate(card.question.rubric, start=1):
             talk.tell(f"  {place}. {point[language]}")
         _understood(
-            lambda: sitting.tick(read(card, talk.line(talk.word("made")) or "0") or []),
+            lambda: sitting.tick(read_answer(card, talk.line(talk.word("made")) or "0") or []),
             talk,
         )
     else:
@@ -190,7 +190,7 @@ def _answered(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> 
         if desk.failed:  # the second try is given up: the first one counts
             sitting.submit(desk.failed, sure=desk.sure)
             return True
-        answer = line if question.spoken and not unknown else read(sitting.card, line)
+        answer = line if question.spoken and not unknown else read_answer(sitting.card, line)
         sure = FAIRLY_SURE
         if answer is not None and not question.spoken:
             judge(sitting.card, answer)  # what is unclear is said before the confidence is asked
@@ -214,7 +214,7 @@ def _how(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> str:
     keys = [labelled("?", talk.word("leave" if desk.failed else "unknown"), language)]
     if sitting.has_hint:
         keys.insert(0, labelled("h", talk.word("hint"), language))
-    return how + aside(listed(keys, language), language)
+    return how + in_brackets(listed(keys, language), language)
 
 
 def _programmed(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk, line: str) -> bool:

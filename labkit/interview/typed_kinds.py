@@ -19,8 +19,8 @@ from labkit.interview.cards import (
     together,
 )
 from labkit.interview.question_parts import (
-    Part,
-    Point,
+    NumberPart,
+    RubricPoint,
     Text,
     Unclear,
     WrongCode,
@@ -32,8 +32,8 @@ from labkit.interview.question_parts import (
 from labkit.interview.run_code import run_code
 from labkit.interview.typed_numbers import (
     compared,
+    drawn_in_full,
     exponent_of_two,
-    in_full,
     in_words,
     means_output,
     read_typed,
@@ -53,7 +53,7 @@ class Numeric(WithWrongs):
     """One number or several. An answer is a text for each; a single text for a single number."""
 
     kind: Literal["numeric"]
-    parts: tuple[Part, ...] = Field(min_length=1)
+    parts: tuple[NumberPart, ...] = Field(min_length=1)
     wrong: tuple[WrongNumber, ...] = Field(min_length=1)
 
     form = "numeric"
@@ -84,7 +84,7 @@ class Numeric(WithWrongs):
         return Text(en="the numbers, with ; between", zh="几个数，用 ; 隔开")
 
     @property
-    def numbers(self) -> tuple[Part, ...]:
+    def numbers(self) -> tuple[NumberPart, ...]:
         return self.parts
 
     @property
@@ -155,12 +155,12 @@ class Numeric(WithWrongs):
         return next((cut for cut in cuts if len(cut) == len(self.parts)), cuts[-1])
 
     def right_answer(self, card: Card) -> list[str]:
-        return [in_full(value) for value in card.expected]
+        return [drawn_in_full(value) for value in card.expected]
 
     def wrong_answers(self, card: Card) -> Iterator[tuple[list[str], WrongNumber]]:
         for wrong, value in zip(self.wrong, card.wrong, strict=True):
             answer = self.right_answer(card)
-            answer[wrong.part - 1] = in_full(value)
+            answer[wrong.part - 1] = drawn_in_full(value)
             yield answer, wrong
 
     def right(self, card: Card) -> Text:
@@ -173,7 +173,7 @@ class Numeric(WithWrongs):
             yield labelled(label, said, language) if label else said
 
 
-def _without_label(text: str, card: Card, part: Part) -> str:
+def _without_label(text: str, card: Card, part: NumberPart) -> str:
     """A number without its own label before it, as in "DDP: 592"."""
     for label in (part.label.en, part.label.zh) if part.label else ():
         start = card.fill(label).casefold()
@@ -197,8 +197,8 @@ class Bits(WithWrongs):
     long = True
 
     @property
-    def numbers(self) -> tuple[Part, ...]:
-        return (Part(answer=self.answer),)
+    def numbers(self) -> tuple[NumberPart, ...]:
+        return (NumberPart(answer=self.answer),)
 
     @property
     def wrong_numbers(self) -> tuple[WrongNumber, ...]:
@@ -310,7 +310,7 @@ def _places_off(answer: str, right: str) -> Text:
     )
 
 
-class Line(Spot, WithWrongs):
+class WrongLine(Spot, WithWrongs):
     """The line of a program that is wrong. An answer is its number from 1, 0 where none is.
 
     ``also`` are lines that may be named as well, such as the ``if`` above a wrong line.
@@ -425,7 +425,7 @@ class Free(WithWrongs):
 
     kind: Literal["free"]
     model: Text
-    rubric: tuple[Point, ...] = Field(min_length=2, max_length=8)
+    rubric: tuple[RubricPoint, ...] = Field(min_length=2, max_length=8)
     wrong: tuple[WrongSpeech, ...] = ()
 
     form = "free"

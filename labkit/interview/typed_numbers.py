@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from labkit.formats import exact
 from labkit.formats.expressions import ExpressionError, Number, format_named
-from labkit.formats.written_numbers import plain, read_number, same_unit
+from labkit.formats.written_numbers import plain_number, read_number, same_unit
 from labkit.interview.question_parts import Text, Tolerance, Unclear
 
 _SHORT = 6
@@ -58,7 +58,7 @@ def exponent_of_two(text: str) -> int | None:
     >>> exponent_of_two("2⁻¹⁴"), exponent_of_two("k = 2^{18}"), exponent_of_two("18")
     (-14, 18, None)
     """
-    found = re.fullmatch(r"2(?:\*\*|\^)\(?([-+]?\d+)\)?", plain(text).replace(" ", ""))
+    found = re.fullmatch(r"2(?:\*\*|\^)\(?([-+]?\d+)\)?", plain_number(text).replace(" ", ""))
     return int(found[1]) if found else None
 
 
@@ -144,7 +144,7 @@ def _rounded(value: int | Fraction, digits: int, rounding: str = ROUND_HALF_UP) 
 
 def _significant_digits(text: str) -> int:
     """Significant digits of a plain decimal; 0 for other forms."""
-    found = re.match(r"[-+]?[\d._]+(?:[eE][-+]?\d+)?", plain(text))
+    found = re.match(r"[-+]?[\d._]+(?:[eE][-+]?\d+)?", plain_number(text))
     try:
         return len(Decimal(found[0]).as_tuple().digits) if found else 0
     except InvalidOperation:
@@ -212,7 +212,7 @@ def _agree(given: str, wanted: str, *, rounded: bool) -> bool:
     return same(a.value, b.value) or (close and rounds_to(a.value, given, b.value, None))
 
 
-def written(x: object) -> str:
+def written_value(x: object) -> str:
     """A drawn value as a text shows it: short decimals as such, other numbers as m * 2**e.
 
     >>> written(Fraction(1, 1024)), written(Fraction(3, 2**24)), written(Fraction(1, 3))
@@ -221,7 +221,7 @@ def written(x: object) -> str:
     if isinstance(x, float):
         return f"{x:g}"
     if isinstance(x, bool) or not isinstance(x, Fraction):
-        return ", ".join(written(entry) for entry in x) if isinstance(x, list) else str(x)
+        return ", ".join(written_value(entry) for entry in x) if isinstance(x, list) else str(x)
     decimal = f"{float(x):.6g}"
     short = abs(x) >= Fraction(1, 100) or "e" in decimal or len(decimal) < 9
     if short and Fraction(decimal) == x:
@@ -237,11 +237,11 @@ def in_words(value: Number) -> str:
     """A right number in words; a power of two says its decimal too."""
     if isinstance(value, int) and abs(value) >= 10**12:
         return f"{float(value):.6g}"
-    shown = written(value)
+    shown = written_value(value)
     return f"{shown} = {float(value):.6g}" if "**" in shown else shown
 
 
-def in_full(value: Number) -> str:
+def drawn_in_full(value: Number) -> str:
     """A number as a text that ``read_typed`` reads as exactly this number.
 
     >>> in_full(Fraction(1, 3)), in_full(float("inf"))

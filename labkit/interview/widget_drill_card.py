@@ -12,13 +12,13 @@ import traitlets
 from labkit.base.progress import ProgressError
 from labkit.interview import card_text, drills, sittings, terminal
 from labkit.interview import log as interview
-from labkit.interview.answers import Judgement, read
+from labkit.interview.answers import Judgement, read_answer
 from labkit.interview.cards import Card
 from labkit.interview.mock_report import report_markdown
 from labkit.interview.question_parts import Unclear
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
-from labkit.interview.wording import WORDS, aside, labelled, listed, sureness, words
+from labkit.interview.wording import WORDS, in_brackets, labelled, listed, sureness, words
 from labkit.labs.engine import rendered
 from labkit.labs.engine.described import AskingWidget
 from labkit.labs.engine.texts import LANGUAGES
@@ -49,7 +49,7 @@ class DrillCard(AskingWidget):
         """Answer the card with a typed line; empty or ? is "I do not know"."""
         question = self.sitting.card.question
         speech = question.spoken and typed.strip() not in ("", "?")
-        self.sitting.submit(typed if speech else read(self.sitting.card, typed), sure=sure)
+        self.sitting.submit(typed if speech else read_answer(self.sitting.card, typed), sure=sure)
         self._show()
 
     def tick(self, *points: int) -> None:
@@ -90,7 +90,7 @@ class DrillCard(AskingWidget):
         """What the page sends: keys as they are, a typed line as a terminal would read it."""
         card = self.sitting.card
         typed = isinstance(value, str) and not card.keys and not card.question.spoken
-        return read(card, value) if typed else value
+        return read_answer(card, value) if typed else value
 
     @traitlets.observe("language")
     def _speak(self, change: dict) -> None:
@@ -122,7 +122,7 @@ class DrillCard(AskingWidget):
         sitting, question = self.sitting, card.question
         view = _asked(card, language)
         view["how"] = question.how[language]
-        view["hints"] = [rendered.line(hint[language]) for hint in sitting.shown_hints()]
+        view["hints"] = [rendered.line_html(hint[language]) for hint in sitting.shown_hints()]
         view["more_hints"] = sitting.has_hint
         if is_mock(sitting) and sitting.before:
             view["prompt"] = rendered.text(sitting.before[language]) + view["prompt"]
@@ -132,7 +132,7 @@ class DrillCard(AskingWidget):
             view["speech"] = sitting.speech
             view["model"] = rendered.text(card.fill(question.model[language]))
         if question.spoken and sitting.state != ASKING:
-            view["rubric"] = [rendered.line(point[language]) for point in question.rubric]
+            view["rubric"] = [rendered.line_html(point[language]) for point in question.rubric]
         if sitting.state == ANSWERED:
             view |= _verdict(card, sitting.answer, sitting.judgement, language)
             view["again"] = self._again()
@@ -145,7 +145,7 @@ class DrillCard(AskingWidget):
         links = [_link(place, self.language) for place in self.sitting.missed_twice()]
         again = WORDS["read again"][self.language]
         said = labelled(again, listed(links, self.language), self.language)
-        return rendered.line(said) if links else ""
+        return rendered.line_html(said) if links else ""
 
     def _ending(self) -> str:
         sitting, language = self.sitting, self.language
@@ -175,7 +175,7 @@ class DrillCard(AskingWidget):
             if card.question.spoken:
                 notes = card.question.notes(card, answer, language)
                 points = zip(card.question.rubric, notes, strict=False)  # no notes: not known
-                lines += [f"{p[language]}{aside(note.said, language)}" for p, note in points]
+                lines += [f"{p[language]}{in_brackets(note.said, language)}" for p, note in points]
             lines.append(card_text.verdict_text(card, answer, sitting.judgement, language))
             lines.append(card.fill(card.question.explanation[language]))
         return "\n\n".join(lines)
@@ -212,33 +212,33 @@ def _asked(card: Card, language: str) -> dict:
         "form": card.question.form,
         "prompt": rendered.text(card.fill(card.question.prompt[language])),
         "claim": rendered.text(face.claim),
-        "code": rendered.code(face.code) if face.code else "",
+        "code": rendered.code_lines(face.code) if face.code else "",
         "stub": face.stub,
         "choices": [
-            {"key": key, "html": rendered.line(choice)}
+            {"key": key, "html": rendered.line_html(choice)}
             for key, choice in zip(card.keys, face.choices, strict=True)
         ],
-        "lefts": [rendered.line(left) for left in face.lefts],
-        "parts": [{"label": rendered.line(label), "unit": unit} for label, unit in face.parts],
+        "lefts": [rendered.line_html(left) for left in face.lefts],
+        "parts": [{"label": rendered.line_html(label), "unit": unit} for label, unit in face.parts],
     }
 
 
 def _verdict(card: Card, answer, judgement: Judgement, language: str) -> dict:
     """What an answered card shows: what was answered, what became of it, and why it is so."""
     question, unknown = card.question, answer is None
-    shown = rendered.code if question.prints else rendered.line
+    shown = rendered.code_lines if question.prints else rendered.line_html
     return {
         "notes": [dataclasses.asdict(note) for note in question.notes(card, answer, language)],
         "given": "" if card.keys else card_text.given_text(card, answer, language),
         "program": answer if question.program and not unknown else "",
         "correct": judgement.correct,
         "mark": not unknown and not question.spoken,
-        "verdict": card_text.verdict(card, judgement, language, unknown=unknown),
+        "verdict": card_text.verdict_words(card, judgement, language, unknown=unknown),
         "label": card_text.label(card, language),
-        "said": rendered.line(judgement.said[language]) if judgement.said else "",
+        "said": rendered.line_html(judgement.said[language]) if judgement.said else "",
         "right": shown(judgement.right[language]),
         "explanation": rendered.text(card.fill(question.explanation[language])),
-        "cell": rendered.code(card_text.cell_text(card)) if question.cell else "",
+        "cell": rendered.code_lines(card_text.cell_text(card)) if question.cell else "",
         "sources": list(question.sources),
     }
 
@@ -251,7 +251,7 @@ def drill(
     language: str | None = None,
 ) -> DrillCard:
     """What is due for this learner, then what is new, as cards; raises as ``sittings.todays``."""
-    sitting = sittings.todays(load(), count=count, topics=topics, core=core)
+    sitting = sittings.todays(load_bank(), count=count, topics=topics, core=core)
     return DrillCard(sitting, language=language)
 
 
@@ -262,21 +262,21 @@ def mock_interview(
 
     What is given of minutes and seed, the one that was broken off must have.
     """
-    bank, asked = load(), {"minutes": minutes, "seed": seed}
+    bank, asked = load_bank(), {"minutes": minutes, "seed": seed}
     sitting = sittings.resumed(bank, **asked) or sittings.new_mock(bank, **asked)
     return DrillCard(sitting, language=language)
 
 
 def warm_up(lab: str, *, language: str | None = None) -> DrillCard:
     """A few questions of earlier labs, 90 seconds at most, as cards: what is due comes first."""
-    return DrillCard(sittings.warm_up(load(), lab), language=language)
+    return DrillCard(sittings.warm_up_sitting(load_bank(), lab), language=language)
 
 
 def say_it(lab: str, *, language: str | None = None) -> DrillCard:
     """What an interviewer asks on what a lab taught, as cards, to end it with."""
-    return DrillCard(sittings.say_it(load(), lab), language=language)
+    return DrillCard(sittings.sitting_to_say(load_bank(), lab), language=language)
 
 
 def diagnostic(*, language: str | None = None) -> DrillCard:
     """Questions of every lab, as cards, and at the end the lab to start with."""
-    return DrillCard(sittings.diagnostic(load()), language=language)
+    return DrillCard(sittings.diagnostic_sitting(load_bank()), language=language)

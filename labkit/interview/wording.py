@@ -210,7 +210,7 @@ def listed(texts: Iterable[str], language: str) -> str:
     return ("，" if language == "zh" else ", ").join(texts)
 
 
-def aside(text: str, language: str) -> str:
+def in_brackets(text: str, language: str) -> str:
     """What follows a text in brackets."""
     return f"（{text}）" if language == "zh" else f" ({text})"
 

@@ -215,7 +215,7 @@ layout_picture()
 
 # %%
 import numpy as np
-from labkit.labs.compression.storage import unpack
+from labkit.labs.compression.storage import unpack_weight
 
 
 # %% exercise="pack"
@@ -265,7 +265,7 @@ before, size = accuracy(pruned, data), 0
 for layer in linears(pruned):
     packed = packing(layer.weight.detach())
     size += file_bytes(packed)
-    layer.weight.data = unpack(packed)
+    layer.weight.data = unpack_weight(packed)
 print(f"{size:,} bytes, accuracy {before:.1%}, then {accuracy(pruned, data):.1%} after packing")
 claim(f"{whose(packing)} pack: the weights take at most 22,500 bytes", size <= 22_500)
 

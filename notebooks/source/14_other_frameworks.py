@@ -120,7 +120,7 @@ def four_curves():
 curves = live(four_curves)
 
 # %% tags=["nbval-ignore-output"]
-figures.losses_picture(curves)
+figures.epochs_picture(curves)
 
 # %% [markdown]
 # FP32 and FP16 give the same curve, while the second softmax keeps the loss high: a perfect prediction gives it one 1 and nine 0s, which costs ln(e + 9) − 1 = 1.46.

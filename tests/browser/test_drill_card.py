@@ -6,7 +6,7 @@ import pytest
 
 from labkit.interview import sittings
 from labkit.interview.question_kinds import KINDS
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard
 from tests.browser.test_bare_page import bare_page
@@ -139,7 +139,7 @@ NOTICED = """() => {
 
 def one(kind, *, hints=True):
     """A sitting of a card of that kind, which has hints or has none."""
-    bank = load()
+    bank = load_bank()
     asked = [q for q in bank.questions.values() if q.kind == kind and bool(q.hints.en) == hints]
     return DrillSitting(bank, asked[:1])
 
@@ -211,7 +211,7 @@ def test_h_is_offered_while_there_is_a_hint(chromium, tmp_path, monkeypatch):
         assert bare.root.locator(".lk-list li").count() == 1
         assert "h" not in named(bare) and hint.count() == 0, "there was one"
         assert bare.root.locator("[aria-pressed=true]").count() == 1, "what was chosen stays"
-    mocks = (sittings.new_mock(load(), minutes=5, seed=seed) for seed in range(99))
+    mocks = (sittings.new_mock(load_bank(), minutes=5, seed=seed) for seed in range(99))
     mock = next(mock for mock in mocks if mock.card.question.hints.en and mock.card.keys)
     with page_of(chromium, mock) as bare:
         assert "h" not in named(bare) and "Enter" in named(bare)

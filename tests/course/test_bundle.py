@@ -41,18 +41,18 @@ def one(package: Path, name: str) -> Path:
 
 def test_every_bundle_is_current():
     assert len(MODULES) >= 11
-    assert bundle.stale() == []
+    assert bundle.stale_bundles() == []
 
 
 def test_what_is_current_needs_no_node(package):
-    assert bundle.stale(package) == [] and bundle.bundle(package) == []
+    assert bundle.stale_bundles(package) == [] and bundle.bundle(package) == []
 
 
 @pytest.mark.parametrize("name", [*SOURCES, *OUTPUTS])
 def test_an_edit_of_any_file_is_found_and_how_to_mend_it_is_said(package, name):
     path = one(package, name)
     path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
-    (said,) = bundle.stale(package)
+    (said,) = bundle.stale_bundles(package)
     assert "widget_roofline.bundle.js " in said and "python -m labkit build" in said
     with pytest.raises(BundleError, match="install Node"):
         bundle.bundle(package)
@@ -61,18 +61,20 @@ def test_an_edit_of_any_file_is_found_and_how_to_mend_it_is_said(package, name):
 @pytest.mark.parametrize("name", [*SOURCES[1:], *OUTPUTS])
 def test_a_file_that_is_missing_is_found(package, name):
     one(package, name).unlink()
-    assert ["widget_roofline.bundle.js " in said for said in bundle.stale(package)] == [True]
+    assert ["widget_roofline.bundle.js " in said for said in bundle.stale_bundles(package)] == [
+        True
+    ]
 
 
 def test_a_bundle_without_a_source_is_found(package):
     one(package, "widget_roofline.js").unlink()
-    said = bundle.stale(package)
+    said = bundle.stale_bundles(package)
     assert len(said) == len(OUTPUTS) and all("git rm " in each for each in said)
 
 
 def test_another_esbuild_makes_every_bundle_stale(package, monkeypatch):
     monkeypatch.setattr(bundle, "ESBUILD", "esbuild@0.0.1")
-    assert len(bundle.stale(package)) == 1
+    assert len(bundle.stale_bundles(package)) == 1
 
 
 def test_build_check_says_what_is_stale(monkeypatch, capsys):

@@ -13,7 +13,7 @@ from labkit.course.build import build, table_of_labs
 from labkit.course.lab_source import read_lab
 from labkit.course.minutes import by_heading, lab_minutes
 from labkit.interview import drills
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 
 FIRST = """\
 # %% [markdown]
@@ -111,9 +111,9 @@ def test_a_widget_takes_three_minutes_each_time_it_is_shown(minutes):
 
 
 def test_cards_take_the_banks_own_times(minutes):
-    bank = load()
-    say_it = sum(q.seconds for q in drills.say_it(bank, lab="02_number_formats"))
-    diagnostic = sum(q.seconds for q in drills.diagnostic(bank, []))
+    bank = load_bank()
+    say_it = sum(q.seconds for q in drills.questions_to_say(bank, lab="02_number_formats"))
+    diagnostic = sum(q.seconds for q in drills.diagnostic_questions(bank, []))
     some = drills.session(bank, [], datetime.now(UTC), count=8, topics=["memory"])
     for call, seconds in {
         'warm_up("02_number_formats")': 90,

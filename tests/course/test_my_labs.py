@@ -15,7 +15,7 @@ from labkit.course import my_labs
 from labkit.course.build import build
 from labkit.course.cell_ids import digest
 from labkit.course.my_labs import Started, default_folder, start
-from labkit.labs.engine.copies import stale
+from labkit.labs.engine.copies import stale_copy
 
 NAME = "02_tiny.ipynb"
 OLD = digest(TINY)[:12]
@@ -407,13 +407,13 @@ def test_where_the_copies_go(tmp_path, monkeypatch):
 
 def test_a_stale_copy_says_so(notebooks, mine):
     start(mine, notebooks=notebooks)
-    assert stale(mine / NAME, notebooks=notebooks) is None
+    assert stale_copy(mine / NAME, notebooks=notebooks) is None
     publish(notebooks, NEWER)
-    said = stale(mine / NAME, notebooks=notebooks)
+    said = stale_copy(mine / NAME, notebooks=notebooks)
     assert OLD in said and digest(NEWER)[:12] in said and "python -m labkit start" in said
-    assert stale(mine / "missing.ipynb", notebooks=notebooks) is None
+    assert stale_copy(mine / "missing.ipynb", notebooks=notebooks) is None
     (mine / "other.ipynb").write_text('{"cells": [], "metadata": {}}')
-    assert stale(mine / "other.ipynb", notebooks=notebooks) is None
+    assert stale_copy(mine / "other.ipynb", notebooks=notebooks) is None
 
 
 def test_a_course_that_is_not_built_says_so(tmp_path):

@@ -32,14 +32,14 @@ LARGE = rounding_kernel.LARGE
 @pytest.fixture
 def calls(monkeypatch):
     """The tensors that the loop rounded, of whatever size."""
-    seen, run = [], rounding_kernel.run
+    seen, run = [], rounding_kernel.round_flat
 
     def spy(loop, x, *rest):
         seen.append(x)
         run(loop, x, *rest)
 
     monkeypatch.setattr(rounding_kernel, "LARGE", 1)
-    monkeypatch.setattr(rounding_kernel, "run", spy)
+    monkeypatch.setattr(rounding_kernel, "round_flat", spy)
     return seen
 
 

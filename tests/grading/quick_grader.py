@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from labkit.__main__ import parse
 from labkit.grading import command
-from labkit.grading.records import Outcome, Settings, Work
+from labkit.grading.records import GradingSettings, Outcome, Work
 
 _OUTCOMES = {
     "passes": {"status": "passed", "message": "Right.", "score": 1.0},
@@ -38,7 +38,7 @@ class QuickGrader:
     graded: list[Work] = []  # noqa: RUF012 - shared by all of a test, which makes a class of its own
     seconds = 0.0
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: GradingSettings):
         self.settings = settings
 
     def __enter__(self):
@@ -72,4 +72,4 @@ def answer(word: str, name: str = "ulp") -> str:
 
 def grade_command(words, grader=None) -> int:
     """``labkit grade WORDS`` with another grader than the runner's; its exit status."""
-    return command.run(parse(["grade", *(str(word) for word in words)]), grader)
+    return command.run_grade(parse(["grade", *(str(word) for word in words)]), grader)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import read_course
-from labkit.grading.intake.reader import understand
+from labkit.grading.intake.reader import understand_apart
 from labkit.grading.intake.reading import read_notebook
-from labkit.grading.intake.selecting import select
-from labkit.grading.records import Exercise, Outcome, Work
+from labkit.grading.intake.selecting import select_cells
+from labkit.grading.records import GradedExercise, Outcome, Work
 
 COURSE = read_course()
 
 
-def exercises(lab: str) -> tuple[Exercise, ...]:
+def exercises(lab: str) -> tuple[GradedExercise, ...]:
     """The exercises of a lab, from the manifest."""
     return COURSE[lab].exercises
 
@@ -24,7 +24,7 @@ def cells(lab: str, *, solved: bool) -> list[str]:
     """The setup cell, the exercise cells, and what they read from demonstrations."""
     folder = NOTEBOOKS / "solutions" if solved else NOTEBOOKS
     notebook = read_notebook((folder / f"{lab}.ipynb").read_bytes())
-    return list(select(notebook, COURSE[lab]).work.cells)
+    return list(select_cells(notebook, COURSE[lab]).work.cells)
 
 
 def old_copy(lab: str, *, solved: bool) -> Work:
@@ -35,7 +35,7 @@ def old_copy(lab: str, *, solved: bool) -> Work:
     answers = _answers(today) if solved else {}
     for exercise, cell in _answers(notebook).items():
         cell["source"] = answers.get(exercise, cell)["source"]
-    selected = understand(json.dumps(notebook).encode(), COURSE)
+    selected = understand_apart(json.dumps(notebook).encode(), COURSE)
     made = work(lab, selected.work.cells, only=tuple(_answers(notebook)))
     assert {e.exercise for e in made.exercises} == _answers(notebook).keys(), "one is gone"
     return made
@@ -52,7 +52,7 @@ def work(lab: str, sources, *, only: tuple[str, ...] = (), seconds: float | None
     chosen = [e for e in exercises(lab) if not only or e.exercise in only]
     if seconds is not None:
         chosen = [
-            Exercise(exercise=e.exercise, names=e.names, points=e.points, seconds=seconds)
+            GradedExercise(exercise=e.exercise, names=e.names, points=e.points, seconds=seconds)
             for e in chosen
         ]
     digest = hashlib.sha256("\n".join(sources).encode()).hexdigest()
@@ -63,7 +63,7 @@ def graded(
     grader, content: bytes, only: tuple[str, ...], helpers: tuple[tuple[str, bytes], ...] = ()
 ) -> dict[str, Outcome]:
     """The outcomes of some exercises of a file, by the path that every file takes."""
-    work = understand(content, COURSE).work
+    work = understand_apart(content, COURSE).work
     chosen = tuple(one for one in work.exercises if one.exercise in only)
     outcomes = grader.grade(replace(work, exercises=chosen, helpers=helpers))
     return {outcome.exercise: outcome for outcome in outcomes}

@@ -9,7 +9,7 @@ from labkit.grading.course import read_course
 from labkit.grading.intake.deliveries import Handed
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.intake.roster import Student
-from labkit.grading.judge.batch import choose, read
+from labkit.grading.judge.batch import counting_submissions, read_submission
 
 COURSE = read_course()
 ROSTER = {"al01": Student(id="al01", name="Ada Lovelace", lms_id="7")}
@@ -23,7 +23,7 @@ def handed(file: str, notebook: dict | bytes, day: int = 1, **facts) -> Handed:
 
 
 def chosen(*files: Handed, roster=ROSTER):
-    return choose([read(one, COURSE, None) for one in files], roster)
+    return counting_submissions([read_submission(one, COURSE, None) for one in files], roster)
 
 
 def told(one) -> dict[str, list[str]]:

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from labkit.grading.intake.deliveries import Handed, IntakeError, collect
+from labkit.grading.intake.deliveries import Handed, IntakeError, deliveries_in
 from labkit.grading.intake.entries import shown
 from labkit.grading.intake.roster import Student, TableError, read_roster
-from labkit.grading.judge.batch import Submission, choose
+from labkit.grading.judge.batch import Submission, counting_submissions
 
 LABS = ["02_number_formats", "03_rounding", "04_loss_scaling", "05_amp"]
 SEEDS = range(5)
@@ -279,7 +279,7 @@ def says_it(error: Exception, where: Path) -> bool:
 def check(case: Case, where: Path, rng: random.Random) -> bool:
     """Whether the delivery was read; fails where it was read wrongly."""
     try:
-        handed = list(collect(where, LABS))
+        handed = list(deliveries_in(where, LABS))
     except IntakeError as error:
         assert says_it(error, where) and not case.is_clear, (case, str(error))
         return False
@@ -331,7 +331,7 @@ def assert_identified(handed: list[Handed], roster: dict[str, Student], owners: 
         Submission(file=str(at), lab=f"lab {at}", **{name: getattr(one, name) for name in facts})
         for at, one in enumerate(handed)
     ]
-    chosen = choose(submissions, roster)
+    chosen = counting_submissions(submissions, roster)
     assert sorted(int(one.file) for one in chosen) == list(range(len(handed)))
     found = [(one.student, owner_of(handed[int(one.file)])) for one in chosen]
     assert_apart((student, owners[owner]) for student, owner in found if owner is not None)
@@ -372,7 +372,7 @@ def test_no_damage_to_an_archive_stops_or_merges(tmp_path, seed):
             raw[rng.randrange(len(raw))] = rng.randrange(256)
         where.write_bytes(raw[: rng.choice((len(raw), len(raw), rng.randrange(len(raw))))])
         try:
-            for one in collect(where, LABS):
+            for one in deliveries_in(where, LABS):
                 assert (one.content is None) == bool(one.cause) == bool(one.trouble)
         except IntakeError as error:
             assert says_it(error, where), str(error)

@@ -730,7 +730,7 @@ def test_ctrl_c_while_the_tables_are_written_is_one_sentence(tmp_path, grader, m
         raise KeyboardInterrupt
 
     hand_in(tmp_path, ada=small(answer("passes")))
-    monkeypatch.setattr(tables, "write", interrupted)
+    monkeypatch.setattr(tables, "write_text", interrupted)
     assert grade(grader, tmp_path) == INTERRUPTED
     assert "What was graded is kept" in capsys.readouterr().err
 
@@ -741,7 +741,7 @@ def test_a_full_disk_after_grading_is_one_sentence(tmp_path, grader, monkeypatch
 
     hand_in(tmp_path, ada=small(answer("passes")))
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "write", full)
+        patch.setattr(tables, "write_text", full)
         assert grade(grader, tmp_path) == SOME_UNGRADED
     assert "No space left on device). What was graded is kept" in capsys.readouterr().err
     assert grade(grader, tmp_path) == ALL_GRADED

@@ -75,7 +75,7 @@ def test_where_others_are_in_the_group_the_grader_moves_back(own, monkeypatch):
 
 
 def test_a_group_counts_and_tells_of_kills(own):
-    group = groups.Group(own, limit_bytes=1000)
+    group = groups.ControlGroup(own, limit_bytes=1000)
     assert (group.folder / "memory.max").read_text() == "1000"
     assert (group.folder / "memory.oom.group").read_text() == "1"
     group.enter(17)
@@ -92,7 +92,7 @@ def test_a_group_counts_and_tells_of_kills(own):
 
 
 def test_a_group_that_is_gone_is_empty(own):
-    group = groups.Group(own, limit_bytes=1000)
+    group = groups.ControlGroup(own, limit_bytes=1000)
     for file in group.folder.iterdir():
         file.unlink()
     group.close()
@@ -105,4 +105,4 @@ def test_a_group_that_is_gone_is_empty(own):
 def test_the_doctor_says_how_memory_is_bounded(monkeypatch, home, words):
     monkeypatch.setattr(readiness.sandbox, "why_not", lambda: None)
     monkeypatch.setattr(readiness.groups, "home", lambda: home)
-    assert words in str(readiness.examine())
+    assert words in str(readiness.sandbox_state())

@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from labkit.grading.judge.hidden_checks import load, must_have_passed, run_hidden
+from labkit.grading.judge.hidden_checks import load_hidden, must_have_passed, run_hidden
 from labkit.grading.judge.seeds import derive_seed, make_secret, read_secret
 from labkit.labs.engine import CheckFailed, checks
 from labkit.labs.number_formats.checks import check_e2m1_value, check_ulp
@@ -22,13 +22,15 @@ def right(x):
 
 
 def test_a_check_of_a_file_and_its_points():
-    assert list(load(EXTRA, "extra.py")) == ["ulp"], "checks that the file imports are not its own"
-    assert load(EXTRA, "extra.py")["ulp"].points == 3
-    assert load(EXTRA.replace("POINTS", "OTHER"), "extra.py")["ulp"].points == 1
+    assert list(load_hidden(EXTRA, "extra.py")) == ["ulp"], (
+        "checks that the file imports are not its own"
+    )
+    assert load_hidden(EXTRA, "extra.py")["ulp"].points == 3
+    assert load_hidden(EXTRA.replace("POINTS", "OTHER"), "extra.py")["ulp"].points == 1
 
 
 def test_both_halves_get_the_seed():
-    check = load(EXTRA, "extra.py")["ulp"].check
+    check = load_hidden(EXTRA, "extra.py")["ulp"].check
     result = check.result(right, seed=7)
     assert (result.status, result.message) == (
         "passed",
@@ -52,7 +54,7 @@ def test_either_half_may_take_the_seed(run, judge, takes):
     text = EXTRA.replace("run_ulp(ulp, seed)", f"run_ulp({run})").replace(
         "check_ulp(gaps, seed)", f"check_ulp({judge})"
     )
-    assert load(text, "extra.py")["ulp"].takes_seed is takes
+    assert load_hidden(text, "extra.py")["ulp"].takes_seed is takes
 
 
 def test_a_hidden_check_shows_a_line_or_raises_one(capsys):

@@ -22,7 +22,7 @@ from handing_in import (
 from submissions import graded
 
 from labkit.grading.course import read_course
-from labkit.grading.intake.reader import understand
+from labkit.grading.intake.reader import understand_apart
 from labkit.grading.intake.reading import Unreadable
 
 COURSE = read_course()
@@ -175,6 +175,6 @@ REFUSED = {
 def test_what_is_no_notebook_has_a_cause(name):
     content, cause = REFUSED[name]
     with pytest.raises(Unreadable) as caught:
-        understand(content, COURSE)
+        understand_apart(content, COURSE)
     assert caught.value.cause == cause or cause is None
     assert str(caught.value).endswith(".")

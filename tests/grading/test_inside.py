@@ -23,7 +23,7 @@ def test_frames_come_out_as_they_went_in(contents, step):
             got.append(frame)
     assert got == contents
     stream = io.BytesIO(data)
-    assert [frames.read(stream, most=50) for _ in contents] == contents
+    assert [frames.read_frame(stream, most=50) for _ in contents] == contents
 
 
 def test_a_long_frame_is_refused_before_it_arrives():
@@ -31,7 +31,7 @@ def test_a_long_frame_is_refused_before_it_arrives():
     with pytest.raises(frames.TooLong, match="51 bytes; at most 50"):
         incoming.feed(frames.framed(bytes(51))[:8])
     with pytest.raises(EOFError):
-        frames.read(io.BytesIO(frames.framed(b"half")[:9]), most=50)
+        frames.read_frame(io.BytesIO(frames.framed(b"half")[:9]), most=50)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_what_ipython_adds(names, source):
 
 def test_other_languages_are_refused(names):
     error = cells.run_cell(0, "%%javascript\nalert(1)", names)
-    assert type(error) is cells.Refused and "%%javascript" in str(error)
+    assert type(error) is cells.RefusedCell and "%%javascript" in str(error)
     assert cells.run_cell(0, "x = 1\0", names) is not None
 
 
@@ -178,7 +178,7 @@ def test_writefile_is_jupyter_s(names, folder, monkeypatch, source, text):
 @pytest.mark.parametrize("words", ["", " -a", " a b", " 'a", " no/such/folder/a.py", " ."])
 def test_a_file_that_cannot_be_written_is_said(names, folder, words):
     error = cells.run_cell(0, f"%%writefile{words}\nx = 1", names)
-    assert isinstance(error, cells.Refused | OSError | ValueError)
+    assert isinstance(error, cells.RefusedCell | OSError | ValueError)
     assert list(folder.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from labkit.grading.intake import deliveries as intake
 from labkit.grading.intake import entries
-from labkit.grading.intake.deliveries import Handed, IntakeError, collect
+from labkit.grading.intake.deliveries import Handed, IntakeError, deliveries_in
 from labkit.grading.intake.reading import LARGEST
 
 LABS = ["02_number_formats", "04_loss_scaling"]
@@ -33,7 +33,7 @@ def packed(root: Path, *entries: str | zipfile.ZipInfo, content: bytes = b"{}") 
 
 
 def found(where: Path) -> list[Handed]:
-    return list(collect(where, LABS))
+    return list(deliveries_in(where, LABS))
 
 
 def whose(where: Path) -> list[tuple[str, str]]:

@@ -24,9 +24,9 @@ from labkit.grading.course import read_course
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.judge.batch import Submission
 from labkit.grading.report import canvas, feedback, lms, moodle
-from labkit.grading.report.lms import Line, Upload
+from labkit.grading.report.lms import LmsLine, Upload
 from labkit.grading.report.lms_table import LmsError, parse_table, read_table
-from labkit.grading.report.scores import Row, Sheet
+from labkit.grading.report.scores import ScoreRow, Sheet
 
 COURSE = read_course()
 LAB4 = "04_loss_scaling"
@@ -270,15 +270,15 @@ def test_what_was_written_beside_the_submissions_is_nobody(tmp_path):
 
 def sheet(student: str, points: float | None = 2.0, **facts) -> Sheet:
     submission = Submission(**{"student": student, "file": "x", "lab": LAB, **facts})
-    row = Row(exercise="ulp", status="passed", points=points, possible=6.0, message="")
+    row = ScoreRow(exercise="ulp", status="passed", points=points, possible=6.0, message="")
     return Sheet(submission=submission, rows=(row,))
 
 
 LINES = [
-    Line(row=1, number="11", name="Ada Lovelace", ids=("ada@x",)),
-    Line(row=2, number="12", name="Bob Best", ids=("bob@x",)),
-    Line(row=3, number="13", name="Ana Silva"),
-    Line(row=4, number="14", name="Ana Silva"),
+    LmsLine(row=1, number="11", name="Ada Lovelace", ids=("ada@x",)),
+    LmsLine(row=2, number="12", name="Bob Best", ids=("bob@x",)),
+    LmsLine(row=3, number="13", name="Ana Silva"),
+    LmsLine(row=4, number="14", name="Ana Silva"),
 ]
 
 
@@ -334,11 +334,11 @@ def test_whoever_contradicts_gets_no_line():
 
 def test_what_moodle_skips_without_a_word_is_said():
     table = parse_table("t", worksheet([101], maximum="6.00"))
-    made = moodle.upload({LAB: table}, [sheet("s101", 7.0, lms_id="101")])
+    made = moodle.moodle_upload({LAB: table}, [sheet("s101", 7.0, lms_id="101")])
     (one,) = made.remarks
     assert one.who == "s101" and "7 points" in one.said
     table = parse_table("t", worksheet([101], maximum="6.00"))
-    assert not moodle.upload({LAB: table}, [sheet("s101", 6.0, lms_id="101")]).remarks
+    assert not moodle.moodle_upload({LAB: table}, [sheet("s101", 6.0, lms_id="101")]).remarks
     assert moodle_grades(made.tables[f"{LAB}.csv"], LMS_IDS, 6.0) == {}
     assert moodle_grades(made.tables[f"{LAB}.csv"], LMS_IDS, 8.0) == {"s101": 7.0}
 
@@ -354,7 +354,7 @@ def test_what_moodle_skips_without_a_word_is_said():
 )
 def test_the_column_of_grades_is_found(heads, row, filled):
     table = parse_table("t", f"{heads}\n{row}\n")
-    made = moodle.upload({LAB: table}, [sheet("a", lms_id="7")])
+    made = moodle.moodle_upload({LAB: table}, [sheet("a", lms_id="7")])
     want = row.split(",")
     want[filled] = "2"
     assert made.tables[f"{LAB}.csv"].splitlines()[1].split(",") == want
@@ -363,7 +363,7 @@ def test_the_column_of_grades_is_found(heads, row, filled):
 
 def test_a_login_of_canvas_finds_its_student():
     book = canvas._gradebook(parse_table("t", gradebook([101, 102], {1: LAB})), {LAB: "-"})
-    made = canvas.upload(book, [sheet("u102")])
+    made = canvas.canvas_upload(book, [sheet("u102")])
     given = canvas_grades(made.tables["gradebook.csv"], LMS_IDS, {1: LAB})
     assert {who: marks[LAB] for who, marks in given.items()} == {"s101": "", "s102": "2"}
 
@@ -371,7 +371,7 @@ def test_a_login_of_canvas_finds_its_student():
 def test_a_name_of_canvas_is_read_with_the_family_name_last():
     text = gradebook([101], {1: LAB}).replace("Lovelace, Ada", "Gogh, Vincent Willem van")
     book = canvas._gradebook(parse_table("t", text), {LAB: "-"})
-    made = canvas.upload(book, [sheet("v", name="Vincent Willem van Gogh")])
+    made = canvas.canvas_upload(book, [sheet("v", name="Vincent Willem van Gogh")])
     assert not made.remarks
 
 
@@ -379,7 +379,7 @@ def test_a_name_of_canvas_is_read_with_the_family_name_last():
 def test_an_excused_student_stays_excused_and_a_bonus_stays(there):
     text = gradebook([101, 102], {7001: LAB}).replace("101,u101,,S1,,", f"101,u101,,S1,{there},")
     book = canvas._gradebook(parse_table("t", text), {LAB: "-"})
-    made = canvas.upload(book, [sheet("a", lms_id="101"), sheet("b", 9.0, lms_id="102")])
+    made = canvas.canvas_upload(book, [sheet("a", lms_id="101"), sheet("b", 9.0, lms_id="102")])
     given = canvas_grades(made.tables["gradebook.csv"], LMS_IDS, {7001: LAB})
     assert [marks[LAB] for marks in given.values()] == [there, "9"]
     assert len(made.said) == 2 and not made.remarks
@@ -388,18 +388,18 @@ def test_an_excused_student_stays_excused_and_a_bonus_stays(there):
 def test_a_grade_that_the_lms_has_stays_where_the_lab_is_not_wholly_graded():
     text = gradebook([101], {7001: LAB}).replace("S1,,", "S1,5,")
     book = canvas._gradebook(parse_table("t", text), {LAB: "-"})
-    made = canvas.upload(book, [sheet("a", None, lms_id="101")])
+    made = canvas.canvas_upload(book, [sheet("a", None, lms_id="101")])
     assert made.tables["gradebook.csv"] == text
 
 
 def test_points_possible_that_differ_are_said():
     book = canvas._gradebook(parse_table("t", gradebook([], {1: LAB}, points="10")), {LAB: "-"})
-    (one,) = [r for r in canvas.upload(book, [sheet("a")]).remarks if r.who == "t"]
+    (one,) = [r for r in canvas.canvas_upload(book, [sheet("a")]).remarks if r.who == "t"]
     assert "6" in one.said and "10" in one.said
 
 
 def test_an_anonymous_submission_of_canvas_is_in_no_gradebook_and_is_said():
-    made = canvas.upload(None, [sheet("anon", lms_id="a1B2c", attempt=9)])
+    made = canvas.canvas_upload(None, [sheet("anon", lms_id="a1B2c", attempt=9)])
     assert [one.who for one in made.remarks] == ["anon"]
     assert made.zips == {f"{LAB}.feedback.zip": {}}
 
@@ -420,10 +420,10 @@ def test_no_name_of_a_student_leads_a_page_astray(tmp_path, name):
         (tmp_path / "pages" / feedback.file_name(one)).write_text(one, encoding="utf-8")
     users = {41: students[0], 42: "other"}
     want = {one: one.encode() for one in students}
-    lms.write(tmp_path / "m", moodle.upload({}, sheets), tmp_path / "pages")
+    lms.write_lms(tmp_path / "m", moodle.moodle_upload({}, sheets), tmp_path / "pages")
     given = moodle_feedback(tmp_path / "m" / f"{LAB}.feedback.zip", users)
     assert {who: files[f"/{LAB}.html"] for who, files in given.items()} == want
-    lms.write(tmp_path / "c", canvas.upload(None, sheets), tmp_path / "pages")
+    lms.write_lms(tmp_path / "c", canvas.canvas_upload(None, sheets), tmp_path / "pages")
     comments, ignored = canvas_comments(
         tmp_path / "c" / f"{LAB}.feedback.zip", users, {41: {91}, 42: {92}}
     )
@@ -435,7 +435,7 @@ def test_no_name_of_a_student_leads_a_page_astray(tmp_path, name):
 def test_a_zip_without_a_page_takes_the_place_of_an_earlier_one(tmp_path):
     file = tmp_path / f"{LAB}.feedback.zip"
     file.write_bytes(b"of an earlier run")
-    lms.write(tmp_path, Upload(tables={}, zips={file.name: {}}), tmp_path)
+    lms.write_lms(tmp_path, Upload(tables={}, zips={file.name: {}}), tmp_path)
     assert not file.exists()
 
 

@@ -5,7 +5,7 @@ from handing_in import LAB, RIGHT_ULP, as_bytes, code, small, unsolved
 
 from labkit.grading.course import read_course
 from labkit.grading.intake.naming import LONGEST, MOST_PARSED, names_of, names_of_all
-from labkit.grading.intake.reader import understand
+from labkit.grading.intake.reader import understand_apart
 from labkit.grading.intake.reading import MOST_CODE, Unreadable
 
 COURSE = read_course()
@@ -130,19 +130,19 @@ FOR_THE_PARSER = {
 def test_a_cell_made_to_break_the_parser_is_kept_for_the_sandbox(source):
     assert "ulp" in names_of(f"{RIGHT_ULP}\n{source}").bound
     content = as_bytes(small(f"{RIGHT_ULP}\n{source}"))
-    chosen = understand(content, COURSE)
+    chosen = understand_apart(content, COURSE)
     assert chosen.code["ulp"].endswith(source.replace("\ud800", "?"))
 
 
 @pytest.mark.parametrize("text", FOR_EXPRESSIONS.values(), ids=FOR_EXPRESSIONS)
 def test_a_cell_made_to_delay_a_search_is_read(text):
-    """A file that takes too long is refused by ``understand``, and this fails."""
+    """A file that takes too long is refused by ``understand_apart``, and this fails."""
     long = filled(text, LONG)
-    chosen = understand(as_bytes(small(f"{RIGHT_ULP}\n{long}")), COURSE)
+    chosen = understand_apart(as_bytes(small(f"{RIGHT_ULP}\n{long}")), COURSE)
     assert chosen.code["ulp"].startswith(RIGHT_ULP)
     notebook = small(RIGHT_ULP)
     notebook["cells"].append(code(long, nbgrader={"grade": True}))
-    assert understand(as_bytes(notebook), COURSE).code["ulp"] == RIGHT_ULP
+    assert understand_apart(as_bytes(notebook), COURSE).code["ulp"] == RIGHT_ULP
 
 
 @pytest.mark.parametrize("kind", ["markdown", "raw", "heading", ""])
@@ -154,21 +154,21 @@ def test_text_made_to_delay_a_search_is_read(kind, name):
         text = f"ulp\n{filled(FOR_EXPRESSIONS[name], size)}"
         notebook["cells"].append({**code(text), "cell_type": kind})
     notebook["cells"].append({**code(RIGHT_ULP), "cell_type": "raw"})
-    assert understand(as_bytes(notebook), COURSE).code["ulp"] == RIGHT_ULP
+    assert understand_apart(as_bytes(notebook), COURSE).code["ulp"] == RIGHT_ULP
 
 
 @pytest.mark.parametrize("kind", ["code", "markdown"])
 def test_three_hundred_thousand_empty_lines_are_read(kind):
     notebook = unsolved()
     notebook["cells"].insert(3, {**code("\n" * 300_000), "cell_type": kind})
-    chosen = understand(as_bytes(notebook), COURSE)
+    chosen = understand_apart(as_bytes(notebook), COURSE)
     assert chosen.work.lab == LAB and chosen.repairs == ()
 
 
 def test_text_may_be_longer_than_code():
     notebook = small("x = 1")
     notebook["cells"].append({**code("ulp " + "x" * MOST_CODE), "cell_type": "markdown"})
-    assert understand(as_bytes(notebook), COURSE).code["ulp"] == ""
+    assert understand_apart(as_bytes(notebook), COURSE).code["ulp"] == ""
     notebook["cells"][-1]["cell_type"] = "code"
     with pytest.raises(Unreadable, match="The code is longer"):
-        understand(as_bytes(notebook), COURSE)
+        understand_apart(as_bytes(notebook), COURSE)

@@ -26,89 +26,89 @@ def _with_odd_courses(monkeypatch):
     reader._reader.close()
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     yield
-    assert reader.understand(FILE, COURSE).code["ulp"] == RIGHT_ULP
+    assert reader.understand_apart(FILE, COURSE).code["ulp"] == RIGHT_ULP
     reader._reader.close()
 
 
 @pytest.mark.parametrize("content", [FILE, as_bytes(solved())])
 def test_it_reads_as_this_process_would(content):
-    assert reader.understand(content, COURSE) == selecting.understand(content, COURSE)
+    assert reader.understand_apart(content, COURSE) == selecting.understand(content, COURSE)
 
 
 def test_a_notebook_of_another_lab_is_none():
-    assert reader.understand(FILE, COURSE, only="03_overflow_underflow_rounding") is None
-    assert reader.understand(FILE, COURSE, only=LAB).work.lab == LAB
+    assert reader.understand_apart(FILE, COURSE, only="03_overflow_underflow_rounding") is None
+    assert reader.understand_apart(FILE, COURSE, only=LAB).work.lab == LAB
 
 
 def test_what_is_no_notebook_has_the_cause_that_it_has_here():
     with pytest.raises(Unreadable, match="The file is empty") as caught:
-        reader.understand(b"", COURSE)
+        reader.understand_apart(b"", COURSE)
     assert caught.value.cause == "empty"
 
 
 def test_one_process_reads_many_files_and_takes_a_new_course():
-    reader.understand(FILE, COURSE)
+    reader.understand_apart(FILE, COURSE)
     process = reader._reader.process
     one_lab = {LAB: COURSE[LAB]}
     other = as_bytes({**small("x = 1"), "metadata": {}})
-    assert reader.understand(other, COURSE, hint="00_start_here").work.lab == "00_start_here"
+    assert reader.understand_apart(other, COURSE, hint="00_start_here").work.lab == "00_start_here"
     with pytest.raises(Unreadable, match="no exercise of any lab"):
-        reader.understand(other, one_lab, hint="00_start_here")
+        reader.understand_apart(other, one_lab, hint="00_start_here")
     assert reader._reader.process is process
 
 
 def test_a_file_that_hangs_it_is_refused(monkeypatch):
-    reader.understand(FILE, COURSE)
+    reader.understand_apart(FILE, COURSE)
     monkeypatch.setattr(reader, "READ_SECONDS", 0.5)
     with pytest.raises(Unreadable, match=r"broken off after 0\.5 seconds") as caught:
-        reader.understand(FILE, odd_courses.Hanging())
+        reader.understand_apart(FILE, odd_courses.Hanging())
     assert caught.value.cause == "too slow"
     monkeypatch.undo()
 
 
 def test_a_file_that_ends_it_is_refused():
     with pytest.raises(Unreadable, match="ended the program that reads it") as caught:
-        reader.understand(FILE, odd_courses.Ending())
+        reader.understand_apart(FILE, odd_courses.Ending())
     assert caught.value.cause == "crashed"
 
 
 def test_an_end_from_outside_costs_nothing():
-    reader.understand(FILE, COURSE)
+    reader.understand_apart(FILE, COURSE)
     os.kill(reader._reader.process.pid, signal.SIGKILL)
-    assert reader.understand(FILE, COURSE).code["ulp"] == RIGHT_ULP
+    assert reader.understand_apart(FILE, COURSE).code["ulp"] == RIGHT_ULP
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is bounded on Linux")
 def test_a_file_that_swells_is_refused():
     with pytest.raises(Unreadable, match="more memory than the grader allows") as caught:
-        reader.understand(FILE, odd_courses.Swelling())
+        reader.understand_apart(FILE, odd_courses.Swelling())
     assert caught.value.cause == "too large"
 
 
 def test_a_fault_of_our_own_is_said_and_printing_disturbs_nothing():
     with pytest.raises(Unreadable, match="ValueError: odd") as caught:
-        reader.understand(FILE, odd_courses.Raising())
+        reader.understand_apart(FILE, odd_courses.Raising())
     assert caught.value.cause == "grader"
 
 
 def test_a_reply_that_nobody_took_is_not_the_next_file_s(monkeypatch):
     other = as_bytes(small("def ulp(x):\n    return 1"))
-    reader.understand(FILE, COURSE)
+    reader.understand_apart(FILE, COURSE)
 
     def interrupted(seconds):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reader._reader, "_receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        reader.understand(FILE, COURSE)
+        reader.understand_apart(FILE, COURSE)
     monkeypatch.undo()
-    assert reader.understand(other, COURSE).code["ulp"] == "def ulp(x):\n    return 1"
+    assert reader.understand_apart(other, COURSE).code["ulp"] == "def ulp(x):\n    return 1"
 
 
 def test_where_it_does_not_start_grading_does_not(monkeypatch):
     monkeypatch.setattr(reader.sys, "executable", "/bin/false")
     with pytest.raises(IntakeError, match="does not start"):
-        reader.understand(FILE, COURSE)
+        reader.understand_apart(FILE, COURSE)
     monkeypatch.undo()
 
 

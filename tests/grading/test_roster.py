@@ -11,7 +11,7 @@ from labkit.grading.intake.roster import (
     Override,
     Student,
     TableError,
-    counting,
+    counting_attempt,
     identify,
     read_overrides,
     read_roster,
@@ -318,5 +318,5 @@ class Attempt:
 )
 def test_the_last_readable_attempt_before_the_deadline_counts(attempts, due, expected):
     for order in (attempts, attempts[::-1]):
-        chosen, late = counting(order, due)
+        chosen, late = counting_attempt(order, due)
         assert (chosen.file, late) == expected

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 from labkit.grading.course import read_course
-from labkit.grading.intake.remarks import KINDS, Remark, plain
+from labkit.grading.intake.remarks import KINDS, Remark, plain_line
 from labkit.grading.intake.roster import Override
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
@@ -20,7 +20,7 @@ from labkit.grading.report.attention import all_well, lines, remarks_on
 from labkit.grading.report.failures import clusters
 from labkit.grading.report.feedback import LONGEST_CODE, feedback, file_name
 from labkit.grading.report.scores import (
-    Row,
+    ScoreRow,
     Sheet,
     changes,
     pseudonym,
@@ -28,7 +28,7 @@ from labkit.grading.report.scores import (
     with_overrides,
 )
 from labkit.grading.report.summary import histogram, summary
-from labkit.grading.report.tables import grades_csv, safe, totals_csv, write
+from labkit.grading.report.tables import grades_csv, safe, totals_csv, write_text
 
 COURSE = read_course()
 LAB = COURSE["02_number_formats"]
@@ -267,13 +267,13 @@ def test_numbers_stay_numbers():
 
 
 def test_a_message_is_one_line_of_visible_text():
-    assert plain("a\n b\x1b[31m\u202ec\ud800") == "a b?[31m?c?"
-    assert len(plain("x" * 10_000)) == 1_000
+    assert plain_line("a\n b\x1b[31m\u202ec\ud800") == "a b?[31m?c?"
+    assert len(plain_line("x" * 10_000)) == 1_000
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left(tmp_path):
-    write(tmp_path / "a.csv", "one")
-    write(tmp_path / "a.csv", "two \ud800")
+    write_text(tmp_path / "a.csv", "one")
+    write_text(tmp_path / "a.csv", "two \ud800")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.csv", "two ?")]
 
 
@@ -305,7 +305,9 @@ def hostile() -> Sheet:
 
 def unread() -> Sheet:
     """A file whose every word is somebody's: nothing of it could be graded."""
-    row = Row(exercise=EVIL, status="not graded", points=None, possible=1, message=EVIL, cause=EVIL)
+    row = ScoreRow(
+        exercise=EVIL, status="not graded", points=None, possible=1, message=EVIL, cause=EVIL
+    )
     submission = Submission(student=EVIL, file=EVIL, lab=EVIL, cause=EVIL, trouble=EVIL)
     return Sheet(submission=submission, rows=(replace(row, override=EVIL, misconceptions=(EVIL,)),))
 

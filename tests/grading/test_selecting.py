@@ -24,7 +24,7 @@ from labkit.grading.course import read_course
 from labkit.grading.intake import naming, selecting
 from labkit.grading.intake.naming import names_of
 from labkit.grading.intake.reading import Unreadable, read_notebook
-from labkit.grading.intake.selecting import select, which_lab
+from labkit.grading.intake.selecting import select_cells, which_lab
 
 COURSE = read_course()
 
@@ -32,7 +32,7 @@ COURSE = read_course()
 def selected(notebook: dict):
     read = read_notebook(as_bytes(notebook))
     lab, said = which_lab(read, COURSE)
-    chosen = select(read, lab)
+    chosen = select_cells(read, lab)
     return chosen, (*said, *chosen.repairs)
 
 
@@ -40,7 +40,7 @@ def selected(notebook: dict):
 def test_of_a_solved_lab_only_setup_and_answers_are_run(lab):
     read = read_notebook((NOTEBOOKS / "solutions" / f"{lab}.ipynb").read_bytes())
     found, said = which_lab(read, COURSE)
-    chosen = select(read, found)
+    chosen = select_cells(read, found)
     assert (found.lab, said, chosen.repairs) == (lab, (), ())
     assert all(chosen.code.values())
     answers = {source for source in chosen.work.cells if names_of(source).bound & found.names}
@@ -417,7 +417,7 @@ def work_of_selecting(cells: list[dict]) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        select(read, COURSE[LAB])
+        selected(read, COURSE[LAB])
     finally:
         sys.settrace(before)
     return count

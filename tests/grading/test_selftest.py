@@ -78,4 +78,4 @@ def test_the_doctor_says_whether_one_can_grade_here(monkeypatch, capsys, why):
 def test_what_options_need_is_named(monkeypatch):
     monkeypatch.setattr(sandbox, "why_not", lambda: None)
     monkeypatch.setattr(readiness.importlib.util, "find_spec", lambda name: None)
-    assert "--scheduler needs distributed: pip install" in str(readiness.examine())
+    assert "--scheduler needs distributed: pip install" in str(readiness.sandbox_state())

@@ -12,8 +12,8 @@ from labkit.grading.records import Work
 from labkit.grading.report.failures import clusters
 from labkit.grading.report.feedback import file_name
 from labkit.grading.report.likeness import Likeness
-from labkit.grading.report.names import names
-from labkit.grading.report.scores import Row, Sheet, pseudonym
+from labkit.grading.report.names import names_page
+from labkit.grading.report.scores import ScoreRow, Sheet, pseudonym
 from labkit.grading.report.summary import summary
 
 CODE = '''\
@@ -143,7 +143,7 @@ def class_of_300(message) -> list[Sheet]:
                 student=f"student-{n:03}", file="x", lab=lab.lab, work=work, forms=forms
             ),
             rows=tuple(
-                Row(
+                ScoreRow(
                     exercise=one.exercise,
                     status="failed",
                     points=0.0,
@@ -200,7 +200,7 @@ def test_the_page_of_names_says_who_is_who_and_leads_to_their_pages():
     absent = made("eve")
     missing = Submission(student="eve", file="", lab="04_loss_scaling", cause="missing")
     sheets += [absent, Sheet(submission=missing, rows=absent.rows[:1])]
-    page = names(sheets, SECRET, "my grades.feedback")
+    page = names_page(sheets, SECRET, "my grades.feedback")
     rows = re.findall(r'<tr id="(s[0-9a-f]{8})">(.*?)</tr>', page, re.DOTALL)
     assert [who for who, _ in rows] == sorted(pseudonym(s, SECRET) for s in ("zoe", "Ada", "eve"))
     by_name = dict(rows)
@@ -212,7 +212,7 @@ def test_the_page_of_names_says_who_is_who_and_leads_to_their_pages():
 
 
 def test_no_student_breaks_the_page_of_names():
-    page = Page(names([made(EVIL, facts={"name": EVIL})], SECRET, EVIL))
+    page = Page(names_page([made(EVIL, facts={"name": EVIL})], SECRET, EVIL))
     assert "script" not in {tag for tag, _ in page.tags}
     (link,) = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
     assert re.fullmatch(r"\./[\w%()./-]+\.html", link)

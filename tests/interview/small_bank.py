@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from labkit.interview.questions import Bank, load
+from labkit.interview.questions import Bank, load_bank
 
 SMALL = """
 topic = "small"
@@ -154,4 +154,4 @@ def small_bank(folder: Path) -> Bank:
     other = SMALL[: SMALL.index("\n[[question]]")].replace("small", "other") + "".join(more)
     (folder / "small.toml").write_text(SMALL, encoding="utf-8")
     (folder / "other.toml").write_text(other, encoding="utf-8")
-    return load(folder)
+    return load_bank(folder)

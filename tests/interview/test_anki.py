@@ -12,11 +12,11 @@ from labkit.__main__ import main
 from labkit.interview import anki
 from labkit.interview.answers import right_answer
 from labkit.interview.cards import draw
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.labs.engine.texts import LANGUAGES
 from tests.interview.small_bank import small_bank
 
-BANK = load()
+BANK = load_bank()
 
 
 def opened(file, folder):

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from labkit.interview.answers import LONGEST, given_answer, judge, read, right_answer
+from labkit.interview.answers import LONGEST, given_answer, judge, read_answer, right_answer
 from labkit.interview.cards import draw
 from labkit.interview.question_kinds import KINDS
 from labkit.interview.question_parts import Unclear
@@ -441,17 +441,19 @@ def test_a_line_that_may_be_named_as_well_is_right():
 @pytest.mark.parametrize("kind", CARDS)
 @pytest.mark.parametrize("text", ["", "  ", "?", " ？ ", "I don't know.", "idk", "不知道"])
 def test_an_empty_line_or_a_question_mark_is_i_do_not_know(kind, text):
-    assert read(CARDS[kind], text) is None
+    assert read_answer(CARDS[kind], text) is None
 
 
 def test_numbers_choose_options_as_they_are_shown():
     for seed in range(5):
         shown = draw(CHOICE.question, seed)
-        assert [read(shown, str(place)) for place in (1, 2, 3)] == list(shown.keys)
+        assert [read_answer(shown, str(place)) for place in (1, 2, 3)] == list(shown.keys)
         shown = draw(SELECT.question, seed)
-        assert read(shown, "1 3") == read(shown, "1,3") == [shown.keys[0], shown.keys[2]]
+        assert (
+            read_answer(shown, "1 3") == read_answer(shown, "1,3") == [shown.keys[0], shown.keys[2]]
+        )
         shown = draw(CLAIM.question, seed)
-        assert judge(shown, read(shown, "2")).correct is (shown.keys[1] == "a")
+        assert judge(shown, read_answer(shown, "2")).correct is (shown.keys[1] == "a")
 
 
 def test_letters_stand_for_items_as_they_are_shown():
@@ -459,7 +461,12 @@ def test_letters_stand_for_items_as_they_are_shown():
         for question in (ORDER.question, MATCH.question):
             shown = draw(question, seed)
             wanted = [shown.keys[1], shown.keys[0], shown.keys[2]]
-            assert read(shown, "b a c") == read(shown, "BAC") == read(shown, "b, a; c") == wanted
+            assert (
+                read_answer(shown, "b a c")
+                == read_answer(shown, "BAC")
+                == read_answer(shown, "b, a; c")
+                == wanted
+            )
 
 
 @pytest.mark.parametrize(
@@ -492,7 +499,7 @@ def test_letters_stand_for_items_as_they_are_shown():
     ],
 )
 def test_typed_lines(card, text, answer):
-    assert read(card, text) == answer
+    assert read_answer(card, text) == answer
 
 
 @pytest.mark.parametrize(
@@ -507,7 +514,7 @@ def test_typed_lines(card, text, answer):
 )  # fmt: skip
 def test_lines_that_cannot_be_understood(card, text):
     with pytest.raises(Unclear) as unclear:
-        read(card, text)
+        read_answer(card, text)
     assert unclear.value.said.zh
 
 

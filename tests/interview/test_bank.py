@@ -13,13 +13,13 @@ from labkit.interview.cards import Spot, draw
 from labkit.interview.choice_kinds import OneOption, Options
 from labkit.interview.question_kinds import KINDS
 from labkit.interview.question_parts import Record, Text, Texts, WrongSpeech
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.interview.typed_kinds import Numeric
 from labkit.labs.engine.misconceptions import misconceptions
 from labkit.labs.engine.texts import LANGUAGES
 from tests.interview.prove import SEEDS, failures, right_answer
 
-BANK = load()
+BANK = load_bank()
 QUESTIONS = list(BANK.questions.values())
 # Five seconds of a quiet core and more, for 200 seeds.
 SLOW = {

@@ -7,7 +7,7 @@ from labkit.interview.answers import judge
 from labkit.interview.cards import draw
 from tests.interview import code_answers, lab_code_answers, whiteboard_code_answers
 
-BANK = questions.load()
+BANK = questions.load_bank()
 RIGHT = code_answers.RIGHT | lab_code_answers.RIGHT | whiteboard_code_answers.RIGHT
 WRONG = code_answers.WRONG | lab_code_answers.WRONG | whiteboard_code_answers.WRONG
 

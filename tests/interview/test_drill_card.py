@@ -11,7 +11,7 @@ from labkit.base.home import ManifestError, read_manifest
 from labkit.interview import drills, sittings
 from labkit.interview import log as interview
 from labkit.interview.question_parts import Unclear
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard, diagnostic, say_it, warm_up
 from labkit.labs.engine import rendered
@@ -75,11 +75,11 @@ def test_options_stay_after_an_answer_with_what_was_chosen(bank):
 
 
 def first_of(kind):
-    return next(question for question in load().questions.values() if question.kind == kind)
+    return next(question for question in load_bank().questions.values() if question.kind == kind)
 
 
 def real_card(kind):
-    return DrillCard(DrillSitting(load(), [first_of(kind)]), language="en")
+    return DrillCard(DrillSitting(load_bank(), [first_of(kind)]), language="en")
 
 
 def test_of_several_options_each_is_told(bank):
@@ -117,8 +117,8 @@ def test_a_line_of_a_match_says_both_letters():
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_what_is_said_beside_a_list_has_a_place_for_each_of_it(answered):
-    for question in load().questions.values():
-        card = DrillSitting(load(), [question]).card
+    for question in load_bank().questions.values():
+        card = DrillSitting(load_bank(), [question]).card
         face = question.face(card, "en")
         listed = face.lefts or face.choices or getattr(question, "rubric", ())
         answer = right_answer(card) if answered else None
@@ -263,7 +263,7 @@ def test_a_lab_opens_with_short_questions_of_earlier_labs_and_says_what_they_tak
     first = diagnostic(language="en")
     minutes = math.ceil(sum(question.seconds for question in first.sitting.questions) / 60)
     assert f"about {minutes} minutes" in first.numbers["introduction"]
-    asked = Counter(load().questions[q.id].lab[:2] for q in first.sitting.questions)
+    asked = Counter(load_bank().questions[q.id].lab[:2] for q in first.sitting.questions)
     assert set(asked) >= {"01", "02", "03", "04", "05", "06", "08"}
     assert all(asked[lab] == (2 if lab < "07" else 1) for lab in asked)
 

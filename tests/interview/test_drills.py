@@ -10,7 +10,7 @@ import pytest
 from labkit.base.home import DATA, read_manifest
 from labkit.interview import drills, plans, readiness
 from labkit.interview.drills import Review, WrongIdeaSeen
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.labs.engine.misconceptions import misconceptions
 from tests.interview.small_bank import SMALL, small_bank
 
@@ -158,7 +158,7 @@ def in_labs(tmp_path):
         said = re.sub(r'(id = "|follow_ups = \[")', rf"\g<1>{topic}-", said)
         said = said.replace("verified = ", f'section = "{lab}#Sums"\nverified = ')
         (tmp_path / f"{topic}.toml").write_text(said, encoding="utf-8")
-    return load(tmp_path)
+    return load_bank(tmp_path)
 
 
 def passed_in(bank):
@@ -173,27 +173,33 @@ def ids(questions):
 def test_a_warm_up_is_of_earlier_labs_and_short_and_what_is_due_comes_first(tmp_path):
     bank = in_labs(tmp_path)
     everything = passed_in(bank)
-    assert ids(drills.warm_up(bank, [], NOW, lab="02_number_formats", passed=everything)) == [
+    assert ids(
+        drills.warm_up_questions(bank, [], NOW, lab="02_number_formats", passed=everything)
+    ) == [
         "one-pick",
         "one-easy",
         "one-double",
     ], "core first, then by level, what fits into 90 seconds; no free speech"
-    fresh = drills.warm_up(bank, [], NOW, lab="04_x", passed=everything)
+    fresh = drills.warm_up_questions(bank, [], NOW, lab="04_x", passed=everything)
     assert ids(fresh)[0] == "two-pick", "the newest lab first"
     missed = [review("one-double", NOW - 5 * DAY, correct=False)]
     later = review("four-easy", NOW - 5 * DAY, correct=False)
-    again = drills.warm_up(bank, [*missed, later], NOW, lab="04_x", passed=everything)
+    again = drills.warm_up_questions(bank, [*missed, later], NOW, lab="04_x", passed=everything)
     assert ids(again)[0] == "one-double"
     mistake = WrongIdeaSeen("exponent-has-no-bias", NOW - 2 * DAY)
-    warm = drills.warm_up(bank, [], NOW, lab="04_x", passed=everything, mistakes=[mistake])
+    warm = drills.warm_up_questions(
+        bank, [], NOW, lab="04_x", passed=everything, mistakes=[mistake]
+    )
     assert set(ids(warm)[:2]) == {"one-false-claim", "two-false-claim"}
-    assert drills.warm_up(bank, [], NOW, lab="00_start_here", passed=everything) == []
+    assert drills.warm_up_questions(bank, [], NOW, lab="00_start_here", passed=everything) == []
 
 
 def test_a_due_question_comes_before_one_that_would_fill_the_time_better(tmp_path):
     bank = in_labs(tmp_path)
     reviews = [review(f"one-{id}", NOW - 5 * DAY, correct=False) for id in ("false-claim", "pick")]
-    chosen = drills.warm_up(bank, reviews, NOW, lab="02_number_formats", passed=passed_in(bank))
+    chosen = drills.warm_up_questions(
+        bank, reviews, NOW, lab="02_number_formats", passed=passed_in(bank)
+    )
     assert set(ids(chosen[:2])) == {"one-false-claim", "one-pick"}, "75 seconds"
     assert ids(chosen[2:]) == [], "none of 15 seconds"
 
@@ -202,12 +208,12 @@ def test_a_warm_up_asks_only_of_sections_that_were_passed(tmp_path):
     bank = in_labs(tmp_path)
     missed = [review("two-pick", NOW - 5 * DAY, correct=False)]
     passed = {"00_start_here#Sums", "02_number_formats#Other", "04_x#Sums"}
-    asked = ids(drills.warm_up(bank, missed, NOW, lab="04_x", passed=passed))
+    asked = ids(drills.warm_up_questions(bank, missed, NOW, lab="04_x", passed=passed))
     assert asked == ["one-pick", "one-easy", "one-double"]
-    assert drills.warm_up(bank, missed, NOW, lab="04_x", passed=set()) == []
+    assert drills.warm_up_questions(bank, missed, NOW, lab="04_x", passed=set()) == []
 
 
-COURSE = load(DATA / "questions")
+COURSE = load_bank(DATA / "questions")
 LABS = read_manifest().labs
 ASKED = list(COURSE.questions)
 SLOW = [id for id in ASKED if COURSE.questions[id].seconds > 45]
@@ -251,7 +257,7 @@ def test_no_warm_up_asks_what_was_not_passed_or_takes_more_than_90_seconds(
 ):
     reviews, seen, known = HISTORIES[history], MISTAKES[mistakes], PASSED[passed]
     for lab in (*(lab.lab for lab in LABS), "07_memory"):
-        asked = drills.warm_up(COURSE, reviews, NOW, lab=lab, passed=known, mistakes=seen)
+        asked = drills.warm_up_questions(COURSE, reviews, NOW, lab=lab, passed=known, mistakes=seen)
         assert len(set(ids(asked))) == len(asked) <= 3
         assert sum(question.seconds for question in asked) <= 90
         for question in asked:
@@ -261,12 +267,12 @@ def test_no_warm_up_asks_what_was_not_passed_or_takes_more_than_90_seconds(
 
 @pytest.mark.parametrize("lab", [lab.lab for lab in LABS[1:]])
 def test_there_is_something_to_ask_before_every_lab(lab):
-    assert drills.warm_up(COURSE, [], NOW, lab=lab, passed=PASSED["all"])
+    assert drills.warm_up_questions(COURSE, [], NOW, lab=lab, passed=PASSED["all"])
 
 
 @pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.lab)
 def test_say_it_asks_what_sections_of_the_lab_teach(lab):
-    asked = drills.say_it(COURSE, lab=lab.lab)
+    asked = drills.questions_to_say(COURSE, lab=lab.lab)
     assert {question.section for question in asked} <= sections_of(lab)
     assert not any(question.program for question in asked)
     if 1 <= lab.number <= 6:
@@ -275,15 +281,15 @@ def test_say_it_asks_what_sections_of_the_lab_teach(lab):
 
 def test_say_it_begins_with_free_speech_of_that_lab(tmp_path):
     bank = in_labs(tmp_path)
-    asked = ids(drills.say_it(bank, lab="02_number_formats", count=3))
+    asked = ids(drills.questions_to_say(bank, lab="02_number_formats", count=3))
     assert asked == ["two-speak", "two-pick", "two-easy"]
 
 
 def test_a_diagnostic_asks_each_lab_and_names_the_first_with_a_gap(tmp_path):
     bank = in_labs(tmp_path)
-    asked = ids(drills.diagnostic(bank, []))
+    asked = ids(drills.diagnostic_questions(bank, []))
     assert asked == ["two-pick", "two-easy", "four-pick", "four-easy"], "none of lab 00"
-    again = ids(drills.diagnostic(bank, [review(id) for id in asked]))
+    again = ids(drills.diagnostic_questions(bank, [review(id) for id in asked]))
     assert set(again).isdisjoint(asked), "what was asked least comes first"
     one_gap = [review("two-pick"), review("four-pick", correct=False), review("two-easy")]
     assert drills.where_to_start(bank, one_gap) == "04_x"
@@ -303,7 +309,7 @@ def test_reviews_of_a_question_that_left_the_bank_change_nothing(bank):
     for found in (
         lambda reviews: drills.due(bank, reviews, later, mistakes=missed),
         lambda reviews: drills.unseen(bank, reviews),
-        lambda reviews: drills.diagnostic(bank, reviews),
+        lambda reviews: drills.diagnostic_questions(bank, reviews),
         lambda reviews: drills.by_lab(bank, reviews),
         lambda reviews: drills.where_to_start(bank, reviews),
         lambda reviews: readiness.readiness(bank, reviews),

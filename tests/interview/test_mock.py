@@ -16,12 +16,12 @@ from labkit.interview.drills import Review
 from labkit.interview.mock import Mock, Turn, next_turn, report, with_answer, with_ticks
 from labkit.interview.mock_report import report_markdown
 from labkit.interview.question_parts import BankError, Unclear
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.labs.engine.texts import LANGUAGES
 from tests.interview.prove import right_answer
 from tests.interview.small_bank import SMALL, small_bank
 
-COURSE = load()
+COURSE = load_bank()
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
@@ -72,7 +72,7 @@ def test_the_time_ends_it(bank):
 
 def test_it_ends_where_the_bank_has_nothing_left(tmp_path):
     (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
-    few = load(tmp_path)
+    few = load_bank(tmp_path)
     done = hold(Mock(seed=1, minutes=60), few)
     assert {turn.question for turn in done.turns} == {*few.questions}
 
@@ -244,7 +244,7 @@ def linked(folder, id):
     cut = SMALL.index('\n[[question]]\nid = "double"')
     text = SMALL[:cut] + LINK.format(id=id) + SMALL[cut:]
     (folder / "small.toml").write_text(text, encoding="utf-8")
-    return load(folder)
+    return load_bank(folder)
 
 
 def test_a_question_further_back_is_named(tmp_path):
@@ -327,7 +327,7 @@ def test_a_part_is_asked_by_no_drill_and_counts_in_the_report():
     told = report(done, COURSE)
     parts = [item for item in told.items if item.turn.move == mock.PROBLEM]
     assert 6 <= len(parts) <= 8
-    kept = {review.question for review in mock.reviews(done, COURSE, AT)}
+    kept = {review.question for review in mock.reviews_of_mock(done, COURSE, AT)}
     spoken = {item.card.question.id for item in told.items if item.card.question.spoken}
     assert kept | spoken == {turn.question for turn in done.turns}
 
@@ -370,8 +370,8 @@ def test_unticked_speech_does_not_move_the_schedule(bank):
     done = hold(Mock(seed=3, minutes=10), bank)
     speech = next(i for i, t in enumerate(done.turns) if t.move == mock.SPEECH)
     many = len(done.turns)
-    assert len(mock.reviews(done, bank, AT)) == many - 1
-    assert len(mock.reviews(with_ticks(done, speech, [1, 2]), bank, AT)) == many
+    assert len(mock.reviews_of_mock(done, bank, AT)) == many - 1
+    assert len(mock.reviews_of_mock(with_ticks(done, speech, [1, 2]), bank, AT)) == many
 
 
 def answered(bank, right):
@@ -484,5 +484,5 @@ def test_what_was_missed_counts_what_a_drill_can_ask():
     for text in (step.what.en, step.what.zh):
         assert f"{len(asked)} " in text and f"{len(asked) - spoken} " in text
     later = AT + timedelta(minutes=10)
-    due = drills.due(COURSE, mock.reviews(done, COURSE, AT), later)
+    due = drills.due(COURSE, mock.reviews_of_mock(done, COURSE, AT), later)
     assert len(due) == len(asked) - spoken, "after ten minutes all of them are due"

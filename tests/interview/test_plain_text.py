@@ -10,7 +10,7 @@ from labkit.interview.cards import draw
 from labkit.interview.plain_text import for_terminal, formula_text, text_width
 from labkit.labs.engine.texts import LANGUAGES
 
-BANK = questions.load()
+BANK = questions.load_bank()
 
 
 def test_words_stay_whole_and_nothing_is_lost():

@@ -8,7 +8,7 @@ import pytest
 from labkit.interview import drills, plans
 from labkit.interview.drills import Review
 from labkit.interview.question_parts import Text
-from labkit.interview.questions import Bank, load
+from labkit.interview.questions import Bank, load_bank
 from tests.interview.small_bank import small_bank
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -27,7 +27,7 @@ def review(question, at=NOW, correct=True, mode="drill"):
 
 
 def test_the_last_days_are_a_diagnostic_the_whole_core_and_two_mocks():
-    bank = load()
+    bank = load_bank()
     steps = plans.plan(bank, [], NOW).steps
     drills_ = [step for step in steps if step.action == "drill"]
     assert [step.action for step in steps] == [
@@ -57,17 +57,17 @@ def with_lab_07(bank):
 
 
 def test_the_diagnostic_says_how_much_it_asks_also_with_a_lab_more():
-    written = {question.lab for question in load().questions.values() if question.lab}
-    for bank, labs in ((load(), len(written) - 1), (with_lab_07(load()), len(written))):
+    written = {question.lab for question in load_bank().questions.values() if question.lab}
+    for bank, labs in ((load_bank(), len(written) - 1), (with_lab_07(load_bank()), len(written))):
         step = plans.plan(bank, [], NOW).steps[0]
-        asked = drills.diagnostic(bank, [])
+        asked = drills.diagnostic_questions(bank, [])
         assert len({question.lab for question in asked}) == labs, "all but lab 00"
         assert f"{labs + 6} questions" in step.what.en and f"{labs} labs" in step.what.en
         assert step.minutes == -(-sum(question.seconds for question in asked) // 60)
 
 
 def test_what_was_missed_comes_before_what_was_never_asked():
-    bank = load()
+    bank = load_bank()
     missed = list(bank.topics["quantization"].questions)[:2]
     known = [review(q.id, mode="diagnostic") for q in bank.topics["formats"].questions]
     taken = [review(q.id, correct=False, mode="diagnostic") for q in missed] + known
@@ -85,7 +85,7 @@ def test_what_was_missed_comes_before_what_was_never_asked():
 
 
 def test_the_plan_ends():
-    bank, reviews, now, minutes = load(), [], NOW, 0
+    bank, reviews, now, minutes = load_bank(), [], NOW, 0
     while steps := plans.plan(bank, reviews, now).steps:
         step, left = steps[0], len(steps)
         if step.action == "drill":
@@ -106,22 +106,22 @@ def test_the_plan_ends():
 
 def test_a_step_says_what_to_run_in_a_notebook_and_in_a_terminal():
     said = Text(en="FP8", zh="FP8")
-    drill = plans.Step(said, 10, "drill", ("fp8",), 3)
+    drill = plans.StudyStep(said, 10, "drill", ("fp8",), 3)
     assert drill.cell == "drill(topics=('fp8',), core=True, count=3)"
     assert drill.command == "python -m labkit drill --core --topic fp8 --count 3"
-    assert plans.Step(said, 20, "mock").command == "python -m labkit mock"
-    assert plans.Step(said, 9, "daily", count=7).cell == "drill(count=7)"
+    assert plans.StudyStep(said, 20, "mock").command == "python -m labkit mock"
+    assert plans.StudyStep(said, 9, "daily", count=7).cell == "drill(count=7)"
 
 
 def test_where_nothing_is_known_the_topics_of_the_first_labs_come_first():
-    bank = load()
+    bank = load_bank()
     steps = [step for step in plans.plan(bank, [], NOW).steps if step.action == "drill"]
     labs = [bank.topics[topic].lab for step in steps for topic in step.topics]
     assert labs == sorted(labs) and steps[0].topics[0] == "concepts"
 
 
 def test_on_the_day_itself_half_an_hour_is_left():
-    bank = load()
+    bank = load_bank()
     steps = plans.plan(bank, [], NOW, NOW).steps
     assert {step.action for step in steps} == {"drill"}
     assert 15 <= sum(step.minutes for step in steps) <= 30
@@ -131,7 +131,7 @@ def test_on_the_day_itself_half_an_hour_is_left():
 
 @pytest.mark.parametrize("days", [1, 2, 6])
 def test_within_six_days_the_steps_are_spread_over_the_days(days):
-    bank = load()
+    bank = load_bank()
     plain = plans.plan(bank, [], NOW).steps
     spread = plans.plan(bank, [], NOW, NOW + days * DAY).steps
     assert [replace(step, when=None) for step in spread] == list(plain)
@@ -145,7 +145,7 @@ def test_within_six_days_the_steps_are_spread_over_the_days(days):
 
 
 def test_weeks_before_it_is_a_drill_each_day_and_a_mock_each_week():
-    bank, day = load(), NOW + 22 * DAY
+    bank, day = load_bank(), NOW + 22 * DAY
     first = plans.plan(bank, [], NOW, day).steps
     assert [step.action for step in first] == ["diagnostic", "daily", "mock", "plan"]
     begun = [
@@ -175,7 +175,7 @@ def test_a_plan_for_a_day_that_is_past_is_refused(bank):
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_plan_in_words_holds_each_step_and_what_to_run(language):
     for interview in (None, NOW, NOW + 2 * DAY, NOW + 22 * DAY):
-        plan = plans.plan(load(), [], NOW, interview)
+        plan = plans.plan(load_bank(), [], NOW, interview)
         lines = plan.text(language, lambda step: step.command).splitlines()
         for step in plan.steps:
             place = next(i for i, line in enumerate(lines) if step.what[language] in line)
@@ -199,5 +199,5 @@ def test_the_weeks_count_what_falls_due_and_share_out_the_new(bank):
 def test_a_drill_of_the_core_asks_core_questions_only(bank):
     chosen = drills.session(bank, [], NOW, count=100, core=True)
     assert chosen and all("core" in question.tags for question in chosen)
-    core = {q.id for q in load().questions.values() if "core" in q.tags}
-    assert core == {q.id for q in drills.session(load(), [], NOW, count=len(core), core=True)}
+    core = {q.id for q in load_bank().questions.values() if "core" in q.tags}
+    assert core == {q.id for q in drills.session(load_bank(), [], NOW, count=len(core), core=True)}

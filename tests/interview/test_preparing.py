@@ -10,7 +10,7 @@ import pytest
 from labkit.interview import log as interview
 from labkit.interview import preparing
 from labkit.interview.drills import Review
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_the_plan_names_cells_that_stand_whole_in_a_line(capsys):
     calls = [ast.parse(cell, mode="eval").body for cell in found]
     topics = [word.value for call in calls for word in call.keywords if word.arg == "topics"]
     drilled = {name for of_one in topics for name in ast.literal_eval(of_one)}
-    assert drilled == {q.topic for q in load().questions.values() if "core" in q.tags}
+    assert drilled == {q.topic for q in load_bank().questions.values() if "core" in q.tags}
     keep("largest-finite", mode="diagnostic")
     preparing.friday_plan()
     assert "diagnostic()" not in cells(capsys.readouterr().out)
@@ -61,7 +61,7 @@ def test_the_weeks_follow_the_date():
     interview.set_interview_date((datetime.now(UTC) + timedelta(days=10)).date().isoformat())
     keep("largest-finite", correct=False, days_ago=2)
     picture = preparing.weeks_plan()
-    unseen = sum("core" in question.tags for question in load().questions.values()) - 1
+    unseen = sum("core" in question.tags for question in load_bank().questions.values()) - 1
     assert f"{unseen} core questions are unseen" in picture.caption
     pace = "until the interview", f": {-(-unseen // 10)}."  # ten days, rounded up
     assert [part for part in pace if part not in picture.caption] == []
@@ -73,7 +73,7 @@ def test_the_weeks_follow_the_date():
 
 def test_the_topics_are_named_for_a_drill():
     names = list(preparing.topics()["name"])
-    assert "fp8" in names and len(names) == len(load().topics)
+    assert "fp8" in names and len(names) == len(load_bank().topics)
 
 
 def test_readiness_and_confidence_are_shown_and_said():

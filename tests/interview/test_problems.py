@@ -4,12 +4,12 @@ import pytest
 
 from labkit.interview import questions
 from labkit.interview.question_parts import BankError
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from tests.interview.prove import failures
 from tests.interview.small_bank import SMALL
 from tests.interview.test_bank import CHINESE, texts
 
-BANK = load()
+BANK = load_bank()
 STORY = """id = "long"
 topic = "small"
 title.en = "Long"
@@ -51,7 +51,7 @@ def read(tmp_path, text):
     (tmp_path / "bank" / "small.toml").write_text(SMALL, encoding="utf-8")
     (tmp_path / "problems").mkdir()
     (tmp_path / "problems" / "long.toml").write_text(text, encoding="utf-8")
-    return load(tmp_path / "bank", tmp_path / "problems")
+    return load_bank(tmp_path / "bank", tmp_path / "problems")
 
 
 @pytest.mark.parametrize("id", BANK.parts)

@@ -7,8 +7,8 @@ import pytest
 
 from labkit.interview.cards import Card, _fill, draw
 from labkit.interview.question_parts import BankError, Range
-from labkit.interview.questions import load
-from labkit.interview.typed_numbers import written
+from labkit.interview.questions import load_bank
+from labkit.interview.typed_numbers import written_value
 
 HEAD = 'topic = "tiny"\ntitle.en = "Tiny"\ntitle.zh = "小"\n'
 ASKED = """
@@ -59,7 +59,7 @@ ULPS = CLOSE.replace("relative = 0.01", 'ulps = 1\ntolerance.format = "FP16"')
 def bank(tmp_path: Path):
     def read(text: str | bytes, name: str = "tiny.toml"):
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load(tmp_path)
+        return load_bank(tmp_path)
 
     return read
 
@@ -276,7 +276,7 @@ def test_an_id_stands_once_in_all_files(bank):
 def test_a_folder_without_questions_is_named(tmp_path):
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(FileNotFoundError, match="holds no question files"):
-            load(folder)
+            load_bank(folder)
 
 
 def numeric(bank, **replaced: str):
@@ -394,4 +394,4 @@ def test_fill_puts_numbers_in_and_leaves_other_braces(text, filled):
     ],
 )
 def test_numbers_are_written_as_people_do(value, text):
-    assert written(value) == text
+    assert written_value(value) == text

@@ -9,7 +9,7 @@ import pytest
 
 from labkit.interview import drills, plans, readiness
 from labkit.interview.drills import Review
-from labkit.interview.questions import Bank, load
+from labkit.interview.questions import Bank, load_bank
 from labkit.interview.readiness import BAR, DEEP_DIVE, ENOUGH, SCREEN, Estimate
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -18,7 +18,7 @@ DAY = timedelta(days=1)
 
 @pytest.fixture(scope="module")
 def bank():
-    return load()
+    return load_bank()
 
 
 def review(question, correct=True, at=NOW, **rest):
@@ -99,7 +99,7 @@ def test_an_answer_that_needed_a_hint_is_not_right(bank):
 
 def questions_of(step, bank, reviews, now):
     if step.action == "diagnostic":
-        return drills.diagnostic(bank, reviews)
+        return drills.diagnostic_questions(bank, reviews)
     if step.action == "mock":
         return list(bank.questions.values())[:10]
     return drills.session(bank, reviews, now, count=step.count, topics=step.topics, core=True)

@@ -13,7 +13,7 @@ from labkit.interview import log as interview
 from labkit.interview.answers import SPEECH_LIMIT
 from labkit.interview.plain_text import text_width
 from labkit.interview.question_kinds import KINDS
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.interview.sittings import DONE, DrillSitting
 from labkit.interview.wording import ahead
 from tests.interview.small_bank import small_bank
@@ -59,9 +59,9 @@ def keys_of_prompts(said):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_prompt_names_the_keys_that_do_something(kind, monkeypatch):
     monkeypatch.setenv("COLUMNS", "96")
-    question = next(q for q in load().questions.values() if q.kind == kind and q.hints.en)
+    question = next(q for q in load_bank().questions.values() if q.kind == kind and q.hints.en)
     hints = len(question.hints.en)
-    said = hold(DrillSitting(load(), [question]), *["h"] * hints, "?")
+    said = hold(DrillSitting(load_bank(), [question]), *["h"] * hints, "?")
     assert keys_of_prompts(said) == [["h", "?"]] * hints + [["?"]]
     assert f"Hint {hints}: " in said and "no hint left" not in said
     assert "Noted;" in said and said.endswith("0 of 1 right")
@@ -165,10 +165,10 @@ def test_a_mock_broken_off_has_no_report(bank):
 
 
 def test_a_code_answer_has_many_lines(bank, monkeypatch):
-    from labkit.interview.questions import load
+    from labkit.interview.questions import load_bank
 
-    question = next(q for q in load().questions.values() if q.kind == "code")
-    sitting = DrillSitting(load(), [question])
+    question = next(q for q in load_bank().questions.values() if q.kind == "code")
+    sitting = DrillSitting(load_bank(), [question])
     said = hold(sitting, *question.solution.strip("\n").splitlines(), ".", "2")
     assert "Right." in said
 
@@ -205,7 +205,7 @@ def test_the_plan_gives_commands_that_there_are(capsys, command):
 
 
 def test_a_plan_of_which_nothing_is_left_says_so(capsys, monkeypatch):
-    done = plans.Plan(date.today(), None, ())
+    done = plans.StudyPlan(date.today(), None, ())
     monkeypatch.setattr("labkit.interview.plans.plan", lambda *_: done)
     assert main(["interview", "plan"]) == 0
     assert "Nothing is left" in capsys.readouterr().out
@@ -240,7 +240,7 @@ def test_what_is_neither_a_date_nor_a_weekday_is_refused(said, capsys):
 def test_the_diagnostic(capsys, monkeypatch, command):
     monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
     assert main(command.split()) == 0
-    assert f"--- 1/{sittings.diagnostic(load()).length} " in capsys.readouterr().out
+    assert f"--- 1/{sittings.diagnostic_sitting(load_bank()).length} " in capsys.readouterr().out
     assert [review.mode for review in interview.reviews()] == ["diagnostic"]
 
 
@@ -347,7 +347,7 @@ def test_flags_that_ask_for_different_things_are_refused(typed, named, capsys, t
 
 
 def code_question():
-    return next(q for q in load().questions.values() if q.kind == "code")
+    return next(q for q in load_bank().questions.values() if q.kind == "code")
 
 
 def wrong_program(question):
@@ -357,7 +357,9 @@ def wrong_program(question):
 def test_a_wrong_program_is_told_why_and_may_be_mended_once():
     question = code_question()
     right = question.solution.strip("\n").splitlines()
-    said = hold(DrillSitting(load(), [question]), *wrong_program(question), ".", "3", *right, ".")
+    said = hold(
+        DrillSitting(load_bank(), [question]), *wrong_program(question), ".", "3", *right, "."
+    )
     assert said.count("Second try") == 1 and said.index("Not so.") < said.index("Right.")
     (kept,) = interview.reviews()
     assert (kept.correct, kept.hints) == (True, 1), "what was wrong is as good as a hint"
@@ -369,7 +371,7 @@ def test_a_second_wrong_program_counts_and_so_does_the_first_left_alone(twice):
     question = code_question()
     program = [*wrong_program(question), "."]
     lines = [*program, "3", *(program if twice else ["?"])]
-    said = hold(DrillSitting(load(), [question]), *lines)
+    said = hold(DrillSitting(load_bank(), [question]), *lines)
     assert said.count("How sure?") == 1 and said.endswith("0 of 1 right")
     (kept,) = interview.reviews()
     assert (kept.correct, kept.sure, kept.hints) == (False, 3, int(twice))
@@ -389,7 +391,9 @@ def test_a_program_is_written_in_the_editor_and_a_second_time_on_what_was_writte
         "shutil.copy(sys.argv[1], folder / f'seen{place}')\n"
         "shutil.copy(folder / str(place), sys.argv[1])\n"
     )
-    said = hold(DrillSitting(load(), [question]), "", "2", "", editor=[sys.executable, str(editor)])
+    said = hold(
+        DrillSitting(load_bank(), [question]), "", "2", "", editor=[sys.executable, str(editor)]
+    )
     assert said.endswith("1 of 1 right")
     first, second = (seen.with_name(f"seen{i}").read_text() for i in (0, 1))
     assert question.stub.strip() in first
@@ -399,7 +403,7 @@ def test_a_program_is_written_in_the_editor_and_a_second_time_on_what_was_writte
 def test_an_editor_that_fails_leaves_the_lines():
     question = code_question()
     right = question.solution.strip("\n").splitlines()
-    sitting = DrillSitting(load(), [question])
+    sitting = DrillSitting(load_bank(), [question])
     said = hold(sitting, "", *right, ".", "2", editor=["/no/such/editor"])
     assert "/no/such/editor did not work" in said and said.endswith("1 of 1 right")
 
@@ -411,7 +415,7 @@ def test_a_program_that_is_stopped_does_not_count(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("labkit.interview.terminal.judge", interrupted)
-    said = hold(DrillSitting(load(), [question]), "while True: pass", ".", "q")
+    said = hold(DrillSitting(load_bank(), [question]), "while True: pass", ".", "q")
     assert "Stopped." in said and not interview.reviews()
 
 
@@ -446,14 +450,14 @@ def test_a_file_of_reviews_is_spoken_of_in_chinese_too(capsys, tmp_path):
 
 
 def test_all_of_the_core_is_asked_where_no_count_is_given(capsys, monkeypatch):
-    core = sum("core" in question.tags for question in load().questions.values())
+    core = sum("core" in question.tags for question in load_bank().questions.values())
     for typed, count in ([], core), (["--count", "7"], 7):
         monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
         assert main(["drill", "--core", *typed]) == 0
         said = capsys.readouterr().out
         assert f"--- 1/{count} " in said and f"{count} questions, about " in said
-    assert sittings.todays(load(), core=True).length == core
-    assert sittings.todays(load()).length == 10
+    assert sittings.todays(load_bank(), core=True).length == core
+    assert sittings.todays(load_bank()).length == 10
 
 
 @pytest.mark.parametrize("command", ["interview date", "drill --interview"])

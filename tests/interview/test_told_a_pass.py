@@ -9,11 +9,11 @@ from labkit.interview import drills, mock, plans
 from labkit.interview.drills import Review
 from labkit.interview.mock import Mock
 from labkit.interview.mock_report import report_markdown
-from labkit.interview.questions import load
+from labkit.interview.questions import load_bank
 from labkit.interview.readiness import ENOUGH, readiness, summed_up
 from tests.interview.prove import right_answer
 
-BANK = load()
+BANK = load_bank()
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 PASSES = ("you would pass.", "可以通过。")
 
@@ -51,7 +51,7 @@ class Learner:
         while left := plans.plan(BANK, self.reviews, self.now).steps:
             step = left[0]
             if step.action == "diagnostic":
-                self.answer(drills.diagnostic(BANK, self.reviews), "diagnostic")
+                self.answer(drills.diagnostic_questions(BANK, self.reviews), "diagnostic")
             elif step.action == "mock":
                 self.mock(seed=len(self.reviews))
             else:
@@ -74,7 +74,7 @@ class Learner:
             if question.spoken:
                 held = mock.with_ticks(held, place, range(1, len(question.rubric) + 1))
         self.now += timedelta(minutes=20)
-        self.reviews += mock.reviews(held, BANK, self.now)
+        self.reviews += mock.reviews_of_mock(held, BANK, self.now)
         return mock.report(held, BANK, past)
 
     def told(self):

@@ -6,12 +6,12 @@ The tables are in ``typed_answers``; programs are in ``test_code_answers``.
 import pytest
 
 from labkit.interview import questions
-from labkit.interview.answers import judge, read
+from labkit.interview.answers import judge, read_answer
 from labkit.interview.cards import draw
 from labkit.interview.choice_kinds import LETTERS
 from tests.interview.typed_answers import CHOSEN, TYPED
 
-BANK = questions.load()
+BANK = questions.load_bank()
 ALL = CHOSEN | TYPED
 
 
@@ -26,7 +26,7 @@ def judged(question, line):
     if question in CHOSEN:
         for key, name in names(card).items():
             line = line.replace(f"{{{key}}}", name)
-    return judge(card, read(card, line))
+    return judge(card, read_answer(card, line))
 
 
 @pytest.mark.parametrize(

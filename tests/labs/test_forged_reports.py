@@ -13,7 +13,7 @@ import torch
 from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import read_course
 from labkit.grading.intake.reading import read_notebook
-from labkit.grading.intake.selecting import select
+from labkit.grading.intake.selecting import select_cells
 from labkit.grading.judge import shipping
 from labkit.labs.engine import Check, codec
 from labkit.labs.memory_and_many_gpus.checks.survive import CARDS
@@ -52,7 +52,7 @@ def solved():
         if lab not in run:
             notebook = read_notebook((NOTEBOOKS / "solutions" / f"{lab}.ipynb").read_bytes())
             run[lab] = {"display": lambda *_: None}
-            for cell in select(notebook, COURSE[lab]).work.cells:
+            for cell in select_cells(notebook, COURSE[lab]).work.cells:
                 exec(cell, run[lab])
         return run[lab]
 
@@ -116,7 +116,7 @@ def _holds(item) -> bool:
 def worth(check: Check, value) -> float:
     """The score of an answer that passed; an open-ended exercise gives less than 1."""
     report = {"outcome": "value", "value": value, "printed": "", "warned": []}
-    result = check.verdict(codec.encode(report))
+    result = check.verdict(codec.encode_value(report))
     return result.score if result.status == "passed" else 0.0
 
 
@@ -124,11 +124,11 @@ def worth(check: Check, value) -> float:
 def test_a_report_that_says_less_does_not_pass(check, solved, seeds, monkeypatch):
     names = next(e.names for e in COURSE[check.lab].exercises if e.exercise == check.exercise)
     values = tuple(solved(check.lab)[name] for name in names)
-    report = codec.decode(check.collect(values[0] if len(values) == 1 else values))
+    report = codec.decode_value(check.collect(values[0] if len(values) == 1 else values))
     full = worth(check, report["value"])
     assert full == 1 or check.exercise in OPEN_ENDED
     monkeypatch.setattr(check, "known_wrong", [])  # the verdict counts, not its explanation
-    right = codec.encode(report["value"])
+    right = codec.encode_value(report["value"])
     found = list(places(report["value"]))
     most = OPEN_ENDED.get(check.exercise, seeds * PLACES)
     found = found[: most // 3] + found[most // 3 :: 1 + len(found) // most]
@@ -140,6 +140,6 @@ def test_a_report_that_says_less_does_not_pass(check, solved, seeds, monkeypatch
         if not EXPLAINS.get(check.exercise, set()).intersection(way)
         for new in poorer(old, any_numbers=free)
     ]
-    wrong = [value for value in forged if codec.encode(value) != right]
+    wrong = [value for value in forged if codec.encode_value(value) != right]
     earned = [worth(check, value) for value in wrong]
     assert [value for value in earned if value >= full or (full == 1 and value)] == []

@@ -14,7 +14,7 @@ from labkit.emulation import emulate_gpu
 from labkit.formats import BF16, E4M3, E5M2, FP16, TF32, nvfp4, quantize, spacing
 from labkit.labs.engine import ChoiceGuess, NumberGuess, Prediction, TickGuess
 from labkit.labs.engine.misconceptions import misconceptions
-from labkit.labs.engine.predictions import explanation_of, split
+from labkit.labs.engine.predictions import explanation_of, split_reasons
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 from labkit.training.data import digits_mlp
 from labkit.training.models import HandmadeGPT
@@ -97,7 +97,7 @@ def wrong_guesses(prediction, truth):
 def test_every_plausible_wrong_guess_has_its_reason(prediction):
     truth = truth_of(prediction)
     for guess in wrong_guesses(prediction, truth):
-        said, ideas = split(prediction.reasons(guess, truth))
+        said, ideas = split_reasons(prediction.reasons(guess, truth))
         assert said and all(sentence.endswith((".", "?")) for sentence in said), guess
         assert set(ideas) <= set(misconceptions())
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from labkit.grading.intake.entries import (
     MARKERS,
-    Entry,
+    DeliveredFile,
     IntakeError,
     Parts,
-    Refused,
+    RefusedFile,
     opened,
     shown,
 )
@@ -75,7 +75,7 @@ class Handed:
     helpers: tuple[tuple[str, bytes], ...] = ()
 
 
-def collect(where: Path, labs: Iterable[str]) -> Iterator[Handed]:
+def deliveries_in(where: Path, labs: Iterable[str]) -> Iterator[Handed]:
     """Everything handed in at ``where``, one file at a time, in the order of the names.
 
     ``labs`` are the course's, by name: a file name such as `ada_02_number_formats.ipynb` is split
@@ -91,7 +91,7 @@ def collect(where: Path, labs: Iterable[str]) -> Iterator[Handed]:
 class _File:
     """An entry, and whose it is."""
 
-    entry: Entry
+    entry: DeliveredFile
     place: Place
 
 
@@ -120,7 +120,7 @@ class _Owner:
 class _Delivery:
     """The entries of one delivery, told apart by whose they are."""
 
-    def __init__(self, where: Path, entries: list[Entry], labs: Sequence[str]):
+    def __init__(self, where: Path, entries: list[DeliveredFile], labs: Sequence[str]):
         self.where = where
         self.labs = labs
         self.bytes_read = 0
@@ -132,7 +132,7 @@ class _Delivery:
         _name(self.owners)
 
     def handed(self) -> Iterator[Handed]:
-        """See ``collect``."""
+        """See ``deliveries_in``."""
         count = sum(min(len(owner.notebooks), MOST_OF_ONE) for owner in self.owners)
         if count > MOST_NOTEBOOKS:
             raise IntakeError(
@@ -150,7 +150,7 @@ class _Delivery:
                 " side."
             )
 
-    def _layout(self, entries: list[Entry]) -> Layout:
+    def _layout(self, entries: list[DeliveredFile]) -> Layout:
         inside = [one for one in entries if not one.outside and one.parts not in self.kept]
         notebooks = [one.parts for one in inside if one.is_notebook]
         if notebooks:
@@ -163,7 +163,7 @@ class _Delivery:
         except IntakeError:
             return Layout()
 
-    def _owners(self, entries: list[Entry]) -> list[_Owner]:
+    def _owners(self, entries: list[DeliveredFile]) -> list[_Owner]:
         owners: dict[tuple[Parts, str], _Owner] = {}
         for entry in entries:
             place = self._place(entry)
@@ -180,7 +180,7 @@ class _Delivery:
                 owner.modules += [file] if len(owner.modules) < _MOST_MODULES else []
         return list(owners.values())
 
-    def _place(self, entry: Entry) -> Place | None:
+    def _place(self, entry: DeliveredFile) -> Place | None:
         if not entry.outside:
             return place_of(entry.parts, self.layout, self.labs)
         place = place_of(entry.parts, Layout(), self.labs)
@@ -291,7 +291,7 @@ class _Delivery:
         try:
             self._admit(file, owner)
             read = entry.read(LARGEST + 1)
-        except Refused as refusal:
+        except RefusedFile as refusal:
             return replace(handed, cause=refusal.cause, trouble=str(refusal))
         except Exception as error:  # a damaged file may raise anything; the next one follows
             owner.bytes_read += LARGEST  # it may have taken as long
@@ -330,20 +330,22 @@ class _Delivery:
     def _admit(self, file: _File, owner: _Owner) -> None:
         """Raises Refused where a file is not to be read."""
         if file.entry.read is None:
-            raise Refused(file.entry.cause, file.entry.trouble)
+            raise RefusedFile(file.entry.cause, file.entry.trouble)
         # What the LMS or the instructor has named, no student hides.
         named = self._below_top(file)[bool(file.place.lms_id) + self.layout.grouped :]
         if any(map(_is_hidden, named)):
-            raise Refused(
+            raise RefusedFile(
                 "hidden name",
                 "It is named as files that a program keeps for itself; it was not opened. Hand it"
                 " in under a name without `.` or `~` at its start.",
             )
         if self.bytes_read > LARGEST_DELIVERY or owner.bytes_read > LARGEST_OF_ONE:
             of_whom = "all students" if self.bytes_read > LARGEST_DELIVERY else "this student"
-            raise Refused("too large", f"It was not read: the files of {of_whom} are too large.")
+            raise RefusedFile(
+                "too large", f"It was not read: the files of {of_whom} are too large."
+            )
 
-    def _stamp(self, file: _File) -> Entry | None:
+    def _stamp(self, file: _File) -> DeliveredFile | None:
         """What nbgrader writes beside the notebook of STUDENT/ASSIGNMENT when it collects it.
 
         In any other layout the student may have put the file there.
@@ -371,11 +373,11 @@ class _Delivery:
         for path in sorted(modules, key=lambda path: (path.count("/"), path)):
             try:
                 if len(taken) == MOST_HELPERS or owner.bytes_read > LARGEST_OF_ONE:
-                    raise Refused("too many files", "")
+                    raise RefusedFile("too many files", "")
                 content = modules[path].entry.read(LARGEST_HELPERS - size + 1).content
                 owner.bytes_read += len(content)
                 if size + len(content) > LARGEST_HELPERS:
-                    raise Refused("too large", "")
+                    raise RefusedFile("too large", "")
             except Exception:  # a link, damaged, too large: the others follow
                 left.append(path)
                 continue
@@ -403,7 +405,7 @@ class _Delivery:
         return "/".join((*packages, f"{name}.py")) if importable else ""
 
 
-def _time_of(stamp: Entry) -> datetime | None:
+def _time_of(stamp: DeliveredFile) -> datetime | None:
     """The time in nbgrader's file, such as `2026-10-01 12:00:00.000000 UTC`."""
     try:
         text = stamp.read(100).content.decode().strip()

@@ -37,7 +37,7 @@ class IntakeError(Exception):
     """Nothing to grade, in a sentence with what to do."""
 
 
-class Refused(Exception):
+class RefusedFile(Exception):
     """A file that was not read: ``cause`` in a word or two, the message in a sentence."""
 
     def __init__(self, cause: str, message: str):
@@ -55,7 +55,7 @@ class Read:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class DeliveredFile:
     """One file of a delivery. ``read(n)`` gives at most n bytes of it, or raises anything at all.
 
     Where it is None, ``cause`` and ``trouble`` say why; both are "" for an empty folder.
@@ -85,7 +85,7 @@ def shown(text: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(where: Path) -> Iterator[list[Entry]]:
+def opened(where: Path) -> Iterator[list[DeliveredFile]]:
     """The entries of a folder, a zip or a single notebook, by their paths; raises IntakeError."""
     try:
         is_folder, is_file = where.is_dir(), where.is_file()
@@ -97,19 +97,19 @@ def opened(where: Path) -> Iterator[list[Entry]]:
         with _archive(where) as archive:
             yield in_zip(archive)
     elif is_file and where.suffix.lower() == ".ipynb":
-        yield [Entry(parts=(where.name,), read=partial(_read_file, str(where)))]
+        yield [DeliveredFile(parts=(where.name,), read=partial(_read_file, str(where)))]
     elif is_file:
         raise IntakeError(f"{where} is neither a folder, nor a zip, nor a notebook.")
     else:
         raise IntakeError(f"{where} does not exist; name the folder or zip of the submissions.")
 
 
-def in_folder(root: Path) -> list[Entry]:
+def in_folder(root: Path) -> list[DeliveredFile]:
     """Every file below a folder; links are not followed.
 
     A folder that holds too many files to look at is one entry that says so.
     """
-    found: list[Entry] = []
+    found: list[DeliveredFile] = []
     seen: Counter[Parts] = Counter()
     waiting: list[tuple[Parts, Parts]] = [((), ())]
     while waiting:
@@ -118,18 +118,20 @@ def in_folder(root: Path) -> list[Entry]:
             continue
         try:
             files, folders, links = _listing(root.joinpath(*parts), parts)
-        except Refused as refusal:
+        except RefusedFile as refusal:
             if not parts:
                 raise IntakeError(f"{root}: {refusal}") from None
             found.append(_refused((*parts, ""), refusal.cause, str(refusal)))
             continue
         if parts and not (files or folders or links):
-            found.append(Entry(parts=(*parts, "")))
+            found.append(DeliveredFile(parts=(*parts, "")))
         found += [_refused((*parts, name, ""), "link", _NOT_OPENED % "a link") for name in links]
         found += [_packages((*parts, name)) for name in folders if name in _INSTALLED]
         folders = [name for name in folders if name not in _INSTALLED]
         found += [
-            Entry(parts=(*parts, name), read=partial(_read_file, str(root.joinpath(*parts, name))))
+            DeliveredFile(
+                parts=(*parts, name), read=partial(_read_file, str(root.joinpath(*parts, name)))
+            )
             for name in _worth_keeping(files)
         ]
         if counted:
@@ -157,7 +159,7 @@ def in_folder(root: Path) -> list[Entry]:
 def _listing(folder: Path, parts: Parts) -> tuple[list[str], list[str], list[str]]:
     """The names of files, folders, and links to folders, sorted; raises Refused."""
     if len(parts) > _MOST_FOLDERS:
-        raise Refused("unreadable", f"More than {_MOST_FOLDERS} folders lie in one another.")
+        raise RefusedFile("unreadable", f"More than {_MOST_FOLDERS} folders lie in one another.")
     files, folders, links = [], [], []
     try:
         with os.scandir(folder) as listing:
@@ -167,7 +169,7 @@ def _listing(folder: Path, parts: Parts) -> tuple[list[str], list[str], list[str
                 else:
                     (folders if one.is_dir() else files).append(one.name)
     except OSError as error:
-        raise Refused("unreadable", f"The folder cannot be read: {error.strerror}.") from None
+        raise RefusedFile("unreadable", f"The folder cannot be read: {error.strerror}.") from None
     return sorted(files), sorted(folders), sorted(links)
 
 
@@ -195,16 +197,16 @@ def _read_file(file: str, most: int) -> Read:
         )
     except OSError as error:
         if os.path.islink(file):
-            raise Refused("link", _NOT_OPENED % "a link") from None
-        raise Refused("unreadable", f"It cannot be opened: {error.strerror}.") from None
+            raise RefusedFile("link", _NOT_OPENED % "a link") from None
+        raise RefusedFile("unreadable", f"It cannot be opened: {error.strerror}.") from None
     with os.fdopen(descriptor, "rb") as opened:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise Refused("unreadable", _NOT_OPENED % "no ordinary file")
+            raise RefusedFile("unreadable", _NOT_OPENED % "no ordinary file")
         try:
             content = opened.read(most)
         except OSError as error:
-            raise Refused("unreadable", f"It cannot be read: {error.strerror}.") from None
+            raise RefusedFile("unreadable", f"It cannot be read: {error.strerror}.") from None
     try:
         return Read(content=content, at=datetime.fromtimestamp(facts.st_mtime, UTC))
     except (ValueError, OverflowError, OSError):
@@ -214,11 +216,11 @@ def _read_file(file: str, most: int) -> Read:
 _NOT_OPENED = "It is %s; it was not opened."
 
 
-def _refused(parts: Parts, cause: str, trouble: str, outside: str = "") -> Entry:
-    return Entry(parts=parts, cause=cause, trouble=trouble, outside=outside)
+def _refused(parts: Parts, cause: str, trouble: str, outside: str = "") -> DeliveredFile:
+    return DeliveredFile(parts=parts, cause=cause, trouble=trouble, outside=outside)
 
 
-def _packages(folder: Parts) -> Entry:
+def _packages(folder: Parts) -> DeliveredFile:
     return _refused((*folder, ""), "packages", "It holds installed packages; it was not searched.")
 
 
@@ -230,7 +232,7 @@ def _archive(where: Path) -> zipfile.ZipFile:
         raise IntakeError(f"{where} is no zip that can be read: {said}.") from None
 
 
-def in_zip(archive: zipfile.ZipFile) -> list[Entry]:
+def in_zip(archive: zipfile.ZipFile) -> list[DeliveredFile]:
     """Every file of a zip, and its empty folders."""
     # The name before zipfile cuts it at a NUL: nobody may hide behind the rest.
     named = [(entry.orig_filename, entry) for entry in archive.infolist()]
@@ -238,7 +240,7 @@ def in_zip(archive: zipfile.ZipFile) -> list[Entry]:
         # Windows has no file with a backslash in its name, and once packed folders so.
         named = [(path.replace("\\", "/"), entry) for path, entry in named]
     named.sort(key=lambda one: one[1].header_offset)  # of twins the order in which they came
-    found: list[Entry] = []
+    found: list[DeliveredFile] = []
     empty = {_split(path) for path, _ in named if path.endswith("/")} - {()}
     installed: set[Parts] = set()
     for path, entry in named:
@@ -258,8 +260,8 @@ def in_zip(archive: zipfile.ZipFile) -> list[Entry]:
         elif stat.S_ISLNK(entry.external_attr >> 16):
             found.append(_refused(parts or ("",), "link", _NOT_OPENED % "a link"))
         else:
-            found.append(Entry(parts=parts or ("",), read=partial(_unpack, archive, entry)))
-    found += [Entry(parts=(*parts, "")) for parts in empty]
+            found.append(DeliveredFile(parts=parts or ("",), read=partial(_unpack, archive, entry)))
+    found += [DeliveredFile(parts=(*parts, "")) for parts in empty]
     found += [_packages(parts) for parts in installed]
     return sorted(found, key=lambda one: one.outside or "/".join(one.parts))
 
@@ -274,7 +276,7 @@ def _leads_out(path: str) -> bool:
 
 def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, most: int) -> Read:
     if entry.flag_bits & 1:
-        raise Refused("encrypted", _NOT_OPENED % "encrypted")
+        raise RefusedFile("encrypted", _NOT_OPENED % "encrypted")
     # The size that an entry states is not believed: what is read is bounded.
     with archive.open(entry) as opened:
         content = opened.read(most)

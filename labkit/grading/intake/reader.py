@@ -2,7 +2,7 @@
 
 No code of a notebook is run here, but a file can be made to swell in memory, and Python's own
 parser to take for ever or to overflow its stack. That ends this process and costs that file;
-``understand`` starts another one for the next.
+``understand_apart`` starts another one for the next.
 
     python -m labkit.grading.intake.reader
 """
@@ -93,7 +93,7 @@ _reader = _Reader()
 atexit.register(_reader.close)
 
 
-def understand(
+def understand_apart(
     content: bytes, course: Mapping[str, CourseLab], hint: str = "", only: str | None = None
 ) -> Selected | None:
     """``selecting.understand`` in a process of its own; one thread at a time.
@@ -146,7 +146,7 @@ def _bound_memory() -> None:
 
 
 def main() -> None:
-    """Read until the input ends: a course, and files as ``understand`` sends them."""
+    """Read until the input ends: a course, and files as ``understand_apart`` sends them."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed must stand between the replies
     _bound_memory()

@@ -67,7 +67,7 @@ class Override:
 
 
 class Attempt(Protocol):
-    """What ``counting`` needs to know of a submission."""
+    """What ``counting_attempt`` needs to know of a submission."""
 
     at: datetime | None
     attempt: int
@@ -257,7 +257,7 @@ def identify(
     return people
 
 
-def counting(attempts: Iterable[Attempt], due: datetime | None) -> tuple[Attempt, bool]:
+def counting_attempt(attempts: Iterable[Attempt], due: datetime | None) -> tuple[Attempt, bool]:
     """The attempt that counts, by the rule of this module, and whether it is late."""
     ordered = sorted(attempts, key=lambda one: (one.at or _EARLY, one.attempt, one.file))
     readable = [one for one in ordered if one.is_readable] or ordered

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from labkit.grading.course import CourseLab, normal
+from labkit.grading.course import CourseLab, normal_text
 from labkit.grading.intake.forms import Form, form_of
 from labkit.grading.intake.naming import Names, names_of, names_of_all, without_calls
 from labkit.grading.intake.reading import Cell, Notebook, Unreadable, read_notebook
@@ -35,7 +35,7 @@ class Selected:
 
 @dataclass(frozen=True, kw_only=True)
 class _Code:
-    """A cell that is read as code: its names, and its text as ``normal`` makes it.
+    """A cell that is read as code: its names, and its text as ``normal_text`` makes it.
 
     ``run`` is its source without calls of the lab's checks, and ``only_checks`` says that this is
     nothing.
@@ -54,7 +54,7 @@ class _Code:
         return cls(
             cell=cell,
             names=names,
-            text=normal(cell.source),
+            text=normal_text(cell.source),
             run=without_calls(cell.source, calls) if calls else cell.source,
             only_checks=names.only_calls and len(calls) == len(names.calls),
         )
@@ -68,7 +68,7 @@ def understand(
     lab, said = which_lab(notebook, course, hint)
     if only and lab.lab != only:
         return None
-    selected = select(notebook, lab)
+    selected = select_cells(notebook, lab)
     return replace(selected, repairs=(*said, *selected.repairs))
 
 
@@ -100,7 +100,7 @@ def which_lab(
     )
 
 
-def select(notebook: Notebook, lab: CourseLab) -> Selected:
+def select_cells(notebook: Notebook, lab: CourseLab) -> Selected:
     """What is run of a notebook of this lab; raises Unreadable for another language than Python."""
     if not _is_python(notebook) and not lab.names & _bound(notebook):
         raise Unreadable(

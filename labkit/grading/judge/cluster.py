@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 
 from labkit.grading.course import read_course, rest_of_labkit
-from labkit.grading.judge.batch import Engine, Stop, as_they_end, not_graded, safely
-from labkit.grading.records import Outcome, Settings, Work
+from labkit.grading.judge.batch import Engine, Stop, as_they_end, failed_outcome, safely
+from labkit.grading.records import GradingSettings, Outcome, Work
 
 _CONNECT_SECONDS = 30
 
@@ -29,7 +29,7 @@ class ClusterError(Exception):
 
 
 @contextlib.contextmanager
-def engine(address: str, settings: Settings, make_grader: Callable) -> Iterator[Engine]:
+def engine(address: str, settings: GradingSettings, make_grader: Callable) -> Iterator[Engine]:
     """An engine that grades on the cluster whose scheduler is at ``address``.
 
     ``make_grader(settings)`` gives the grader of a worker and can be pickled. Raises ClusterError
@@ -79,7 +79,7 @@ def _graded(
             work = futures[future]
             if future.status in ("error", "cancelled"):
                 said = f"The cluster gave no result: {future.exception()}"
-                yield work, [not_graded(one.exercise, said) for one in work.exercises]
+                yield work, [failed_outcome(one.exercise, said) for one in work.exercises]
             else:
                 # A worker that dies takes the results along that lay on it: this waits for them.
                 yield work, future.result()
@@ -95,7 +95,7 @@ def _grade(work: Work, name: str) -> list[Outcome]:
     return safely(get_worker().plugins[name].grader.grade, work)
 
 
-def _bench(settings: Settings, make_grader: Callable):
+def _bench(settings: GradingSettings, make_grader: Callable):
     """The worker's side of the cluster; distributed is imported only where it is used."""
     from distributed import WorkerPlugin
 

@@ -93,7 +93,7 @@ def further(check: Check, collected: bytes, *, seed: int = 0) -> Further:
     Never raises, whatever the bytes hold.
     """
     try:
-        report = codec.decode(collected)
+        report = codec.decode_value(collected)
         if any(used.by_name for used in reported(report.get("shortcuts"), check.own_work)):
             return Further()
         value = report["value"]
@@ -129,7 +129,7 @@ def _compared(judge: Callable[[Any], None], value: list, good: list) -> Further:
     judgings, told = len(judged) + 2, tuple(sentences[:MOST_SENTENCES])
     if len(differing) > len(judged):
         return Further(sentences=told, judgings=judgings)
-    ((_, commonest),) = Counter(map(codec.encode, good)).most_common(1)
+    ((_, commonest),) = Counter(map(codec.encode_value, good)).most_common(1)
     return Further(
         sentences=told,
         wrong=len(wrong),
@@ -164,7 +164,7 @@ def _kind(element: object, sentence: str) -> object:
 
 
 def _equal(one: object, other: object) -> bool:
-    return codec.encode(one) == codec.encode(other)
+    return codec.encode_value(one) == codec.encode_value(other)
 
 
 def _good(check: Check, seed: int) -> list | None:
@@ -189,7 +189,7 @@ def _good_at(check: Check, seed: int) -> list | None:
         return None
     answers = tuple(vars(solutions)[name] for name in names)
     collected = check.collect(answers[0] if len(answers) == 1 else answers, seed=seed)
-    value = codec.decode(collected)["value"]
+    value = codec.decode_value(collected)["value"]
     if type(value) is Raised and value.type_name == TookTooLong.__name__:
         raise TookTooLong  # in the answer's own lines, where ``collect`` writes it down
     return value if type(value) is list else None

@@ -43,7 +43,7 @@ class HiddenCheck:
         return self.check.takes_seed
 
 
-def load(text: str, name: str) -> dict[str, HiddenCheck]:
+def load_hidden(text: str, name: str) -> dict[str, HiddenCheck]:
     """The checks of a file's ``text`` by exercise; ``name`` is what errors call the file.
 
     Raises HiddenCheckError where the text does not run or holds no check.
@@ -91,7 +91,7 @@ def must_have_passed(exercise: str, answer) -> None:
 
 def run_hidden(exercise: str, answer, *, text: str, seed: int | None = None) -> None:
     """Run the hidden check of one exercise; raise CheckFailed with one line unless it passes."""
-    hidden = load(text, "hidden checks")[exercise]
+    hidden = load_hidden(text, "hidden checks")[exercise]
     if hidden.takes_seed and seed is None:
         raise CheckFailed(
             f"{exercise}: the hidden check got no seed. "

@@ -220,7 +220,7 @@ class _Bench:
         from labkit.labs.engine import codec
 
         try:
-            report = codec.decode(collected)
+            report = codec.decode_value(collected)
         except codec.CodecError:
             report = None
         if type(report) is dict and "missing" in report:
@@ -274,8 +274,8 @@ def main(args: list[str]) -> None:
     _bound_memory()
     while True:
         try:
-            asked = json.loads(frames.read(requests, most=REPLY_BYTES))
-            content = frames.read(requests, most=REPLY_BYTES)
+            asked = json.loads(frames.read_frame(requests, most=REPLY_BYTES))
+            content = frames.read_frame(requests, most=REPLY_BYTES)
         except EOFError:
             return
         try:

@@ -18,7 +18,7 @@ from typing import Any
 
 from labkit.grading.course import CourseLab, rest_of_labkit
 from labkit.grading.intake.roster import Override
-from labkit.grading.records import TWICE, Outcome, Settings, Work, settled
+from labkit.grading.records import TWICE, GradingSettings, Outcome, Work, settled
 
 _VERSION = 2
 _BUSY_SECONDS = 30
@@ -66,7 +66,7 @@ class Basis:
     """The key of each (lab, exercise)."""
 
     @classmethod
-    def of(cls, course: Iterable[CourseLab], settings: Settings) -> "Basis":
+    def of(cls, course: Iterable[CourseLab], settings: GradingSettings) -> "Basis":
         """The basis of these labs under these settings; raises OSError without the extra file."""
         extra = Path(settings.extra).read_bytes() if settings.extra else b""
         common = {
@@ -100,7 +100,7 @@ Scores = dict[tuple[str, str, str], tuple[float, str]]
 """Points and status of each (student, lab, exercise)."""
 
 
-class Ledger:
+class GradeLedger:
     """The open file; use it in a ``with`` block, from one thread."""
 
     def __init__(self, file: Path, basis: Basis):
@@ -113,7 +113,7 @@ class Ledger:
             self._log.execute("PRAGMA synchronous = FULL")
             self._prepare()
 
-    def __enter__(self) -> "Ledger":
+    def __enter__(self) -> "GradeLedger":
         return self
 
     def __exit__(self, *_) -> None:

@@ -11,8 +11,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 from labkit.grading.judge.judging import JudgeError
-from labkit.grading.judge.worker import Server, ServerGone, Worker, not_graded
-from labkit.grading.records import Outcome, Settings, Work
+from labkit.grading.judge.worker import Server, ServerGone, Worker, ungraded_outcome
+from labkit.grading.records import GradingSettings, Outcome, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
 
 
@@ -27,7 +27,7 @@ class Grader:
     where the instructor's own checks cannot be loaded.
     """
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: GradingSettings):
         self.settings = settings
         # A sandbox dies with the thread that started it: this one lasts as long as the grader.
         self._starter = ThreadPoolExecutor(max_workers=1)
@@ -65,7 +65,7 @@ class Grader:
             return worker.grade(work)
         except Exception as error:  # a fault of ours must not stop the class
             worker.close()
-            return [not_graded(e.exercise, repr(error)) for e in work.exercises]
+            return [ungraded_outcome(e.exercise, repr(error)) for e in work.exercises]
         finally:
             self._idle.put(worker)
 
@@ -83,7 +83,7 @@ class Grader:
     def _start(self) -> Server:
         how = "sandbox" if self.settings.sandboxed else "bare" if sandbox.CAN_FORK else "alone"
         with tempfile.TemporaryFile() as said:
-            self._starting, control = sandbox.start(how, said)
+            self._starting, control = sandbox.start_server(how, said)
             try:
                 return Server(self._starting, control, how=how)
             except ServerGone as error:

@@ -14,16 +14,16 @@ from pathlib import Path
 from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import CourseLab, missing_libraries, read_course
 from labkit.grading.intake.reading import read_notebook
-from labkit.grading.intake.selecting import select
+from labkit.grading.intake.selecting import select_cells
 from labkit.grading.judge import batch
-from labkit.grading.records import Outcome, Settings, Work
+from labkit.grading.records import GradingSettings, Outcome, Work
 
 SOLVED, UNSOLVED, WRONG = "solution", "unsolved notebook", "known wrong answer"
 _WANTED = {SOLVED: {"passed"}, UNSOLVED: {"not attempted"}, WRONG: {"failed", "error"}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class KnownWork:
     """One work and what it is: ``kind`` is SOLVED, UNSOLVED or WRONG."""
 
     kind: str
@@ -31,7 +31,9 @@ class Case:
     work: Work
 
 
-def run(settings: Settings, make_grader: Callable, lab: str | None = None) -> int:
+def grade_known_works(
+    settings: GradingSettings, make_grader: Callable, lab: str | None = None
+) -> int:
     """Grade every case and say what came out; 0 where each earned what it should, else 1.
 
     ``lab`` limits it to one lab.
@@ -61,20 +63,20 @@ def run(settings: Settings, make_grader: Callable, lab: str | None = None) -> in
     return 1 if wrong else 0
 
 
-def _cases(lab: CourseLab) -> Iterator[Case]:
+def _cases(lab: CourseLab) -> Iterator[KnownWork]:
     for kind, path in (
         (SOLVED, NOTEBOOKS / "solutions" / f"{lab.lab}.ipynb"),
         (UNSOLVED, NOTEBOOKS / f"{lab.lab}.ipynb"),
     ):
-        yield Case(kind=kind, name=path.name, work=_work(path, lab))
+        yield KnownWork(kind=kind, name=path.name, work=_work(path, lab))
     yield from _wrong_answers(lab)
 
 
 def _work(path: Path, lab: CourseLab) -> Work:
-    return select(read_notebook(path.read_bytes()), lab).work
+    return select_cells(read_notebook(path.read_bytes()), lab).work
 
 
-def _wrong_answers(lab: CourseLab) -> Iterator[Case]:
+def _wrong_answers(lab: CourseLab) -> Iterator[KnownWork]:
     """Each known wrong answer as a submission of its own: a cell that unpacks it."""
     import cloudpickle
 
@@ -103,13 +105,13 @@ def _wrong_answers(lab: CourseLab) -> Iterator[Case]:
                     exercises=(exercises[check.exercise],),
                 )
                 label = f"{check.exercise} {number}, {known.misconception}"
-                yield Case(kind=WRONG, name=label, work=work)
+                yield KnownWork(kind=WRONG, name=label, work=work)
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _surprises(case: Case, outcomes: dict[str, list[Outcome]]) -> list[str]:
+def _surprises(case: KnownWork, outcomes: dict[str, list[Outcome]]) -> list[str]:
     return [
         f"{case.work.lab}, {case.kind} {case.name}: {exercise} is {outcome.status}"
         f" ({outcome.message})"

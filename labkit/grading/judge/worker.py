@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from labkit.grading.judge.causes import described, makers, with_causes
+from labkit.grading.judge.causes import error_in_a_line, makers, with_causes
 from labkit.grading.judge.judging import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.judge.seeds import derive_seed
 from labkit.grading.judge.snapshot import CellError, CellStopped, Snapshot
-from labkit.grading.records import AGAIN, Exercise, Outcome, Settings, Work
+from labkit.grading.records import AGAIN, GradedExercise, GradingSettings, Outcome, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import frames, groups, metering, watching
 from labkit.grading.sandbox.metering import Limits, Stopped
@@ -90,7 +90,7 @@ class Server:
         self.control.settimeout(READY_SECONDS)
         self.stream = control.makefile("rb", buffering=0)
         try:
-            frames.read(self.stream, most=64)
+            frames.read_frame(self.stream, most=64)
             if self.forks:
                 pid = self._handles(1)[0]
                 self.root = watching.pid_behind(pid)
@@ -133,14 +133,14 @@ class Server:
 
         return Snapshot(socket.socket(fileno=sock), tree, kill)
 
-    def _group(self, pid: int, memory_bytes: int) -> groups.Group | None:
+    def _group(self, pid: int, memory_bytes: int) -> groups.ControlGroup | None:
         """A cgroup with this process in it, before it has run anything of a student's."""
         home = groups.home() if self.how == "sandbox" else None
         if home is None:
             return None
         group = None
         try:
-            group = groups.Group(home, limit_bytes=memory_bytes + GROUP_BYTES)
+            group = groups.ControlGroup(home, limit_bytes=memory_bytes + GROUP_BYTES)
             group.enter(pid)
         except OSError:  # somebody has changed the rights: it is counted instead
             if group:
@@ -164,7 +164,7 @@ class Server:
         """
         self.control.settimeout(SWEEP_SECONDS)
         try:
-            swept, _, ended_by = frames.read(self.stream, most=64).partition(b" ")
+            swept, _, ended_by = frames.read_frame(self.stream, most=64).partition(b" ")
         except TimeoutError:
             self.close()
             return 0
@@ -199,7 +199,7 @@ class Server:
 class Worker:
     """Grades one submission at a time; ``start`` starts a server and runs in a lasting thread."""
 
-    def __init__(self, settings: Settings, start: Callable[[], Server]):
+    def __init__(self, settings: GradingSettings, start: Callable[[], Server]):
         self.settings, self.start = settings, start
         self.judge = Judge(settings.extra)
         self.server: Server | None = None
@@ -214,7 +214,7 @@ class Worker:
             cargo = self.cargo[work.lab]
             tasks, outcomes = _tasks(work, cargo)
         except JudgeError as error:
-            return [not_graded(e.exercise, str(error)) for e in work.exercises]
+            return [ungraded_outcome(e.exercise, str(error)) for e in work.exercises]
         _Submission(self, work, tasks, outcomes).grade()
         return list(outcomes.values())
 
@@ -288,7 +288,7 @@ class _Submission:
         self.failures += 1
         if self.failures > FORGIVEN:
             for task in self.open:
-                self._keep(task, not_graded(task.exercise, why, hidden=task.shipment.hidden))
+                self._keep(task, ungraded_outcome(task.exercise, why, hidden=task.shipment.hidden))
             self.open.clear()
 
     def _from(self, server: Server, snapshot: Snapshot) -> None:
@@ -348,7 +348,7 @@ class _Submission:
         try:
             told = self.worker.judge.verdict(self.work.lab, task.shipment, seed, collected)
         except JudgeError as error:
-            return not_graded(task.exercise, str(error), hidden=task.shipment.hidden)
+            return ungraded_outcome(task.exercise, str(error), hidden=task.shipment.hidden)
         if told.get("missing"):
             return self._missing(task, errors, spent)
         passed = told["status"] == "passed"
@@ -387,7 +387,7 @@ class _Submission:
                 return self._stopped(task, self.stopped[number], metering.CELL_SECONDS)
         raised = [error for error in errors if error.number in made]
         if raised and not raised[-1].stub:
-            said = f"The cell that makes {asked} raised {described(raised[-1])}."
+            said = f"The cell that makes {asked} raised {error_in_a_line(raised[-1])}."
             said = with_causes(said, self.work, errors)
             status, cause = "error", "cell"
         else:
@@ -477,12 +477,12 @@ def _place(task: Task) -> str:
     return f"{task.exercise}{' hidden' * task.shipment.hidden}"
 
 
-def watched_bytes(settings: Settings) -> int:
+def watched_bytes(settings: GradingSettings) -> int:
     """What a submission may take before it is stopped; an allocation fails before that."""
     return settings.memory_bytes * 5 // 4
 
 
-def _minutes(settings: Settings, work: Work) -> float:
+def _minutes(settings: GradingSettings, work: Work) -> float:
     if settings.minutes is not None:
         return settings.minutes
     return metering.budget(one.seconds for one in work.exercises) / 60
@@ -500,7 +500,7 @@ def _helpers(work: Work) -> dict[str, str]:
 def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:
     """What to run, and a place for each outcome in the order in which they are told."""
     outcomes = {
-        (e.exercise, False): not_graded(e.exercise, "labkit has no check of this name")
+        (e.exercise, False): ungraded_outcome(e.exercise, "labkit has no check of this name")
         for e in work.exercises
     }
     tasks = []
@@ -524,7 +524,7 @@ def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:
     return tasks, outcomes
 
 
-def _judged_by(shipment: Shipment, exercises: tuple[Exercise, ...]) -> Exercise | None:
+def _judged_by(shipment: Shipment, exercises: tuple[GradedExercise, ...]) -> GradedExercise | None:
     """The exercise that a check looks at; an instructor's own by how its name begins."""
     name = shipment.exercise
     if not shipment.hidden:
@@ -532,10 +532,10 @@ def _judged_by(shipment: Shipment, exercises: tuple[Exercise, ...]) -> Exercise 
     fitting = [e for e in exercises if f"{name}-".startswith(f"{e.exercise}-")]
     if fitting:
         return max(fitting, key=lambda e: len(e.exercise))
-    return Exercise(exercise=name, names=(name.replace("-", "_"),), points=0, seconds=10)
+    return GradedExercise(exercise=name, names=(name.replace("-", "_"),), points=0, seconds=10)
 
 
-def not_graded(exercise: str, why: str, *, hidden: bool = False) -> Outcome:
+def ungraded_outcome(exercise: str, why: str, *, hidden: bool = False) -> Outcome:
     """An outcome for what the grader itself could not do."""
     return Outcome(
         exercise=exercise,

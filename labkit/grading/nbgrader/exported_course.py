@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.base.home import NOTEBOOKS, replace_file
-from labkit.course.build import CELL_SECONDS, choose, notebook_text
+from labkit.course.build import CELL_SECONDS, chosen_labs, notebook_text
 from labkit.course.cell_ids import cell_id, digest
 from labkit.course.lab_source import Lab, read_lab
 from labkit.grading.judge.seeds import make_secret
@@ -75,7 +75,7 @@ def write_course(
     """
     record = _record(course)
     read = {path.stem: read_lab(path) for path in sorted((notebooks / "source").glob("*.py"))}
-    chosen = choose(labs, read)
+    chosen = chosen_labs(labs, read)
     hidden = _read_extra(extra, chosen)
     texts = {
         f"source/{lab.lab}/{lab.lab}.ipynb": _notebook(lab, hidden.get(lab.lab, {}))
@@ -221,11 +221,11 @@ def _read_extra(
     hidden: dict[str, dict[str, tuple[HiddenCheck, str]]] = {}
     labs = {lab.lab: {e.exercise for e in lab.exercises} for lab in chosen}
     for path in files:
-        from labkit.grading.judge.hidden_checks import HiddenCheckError, load
+        from labkit.grading.judge.hidden_checks import HiddenCheckError, load_hidden
 
         try:
             text = path.read_text(encoding="utf-8")
-            checks = load(text, str(path))
+            checks = load_hidden(text, str(path))
         except (OSError, UnicodeDecodeError) as error:
             raise CourseError(f"{path} cannot be read: {error}") from None
         except HiddenCheckError as error:

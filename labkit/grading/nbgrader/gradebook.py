@@ -17,7 +17,7 @@ from pathlib import Path
 
 from labkit.grading.course import CourseLab
 from labkit.grading.records import CHECK
-from labkit.grading.report.scores import Row, Sheet, is_hidden
+from labkit.grading.report.scores import ScoreRow, Sheet, is_hidden
 
 
 class GradebookError(Exception):
@@ -37,7 +37,7 @@ def require() -> None:
         )
 
 
-def write(file: Path, sheets: Iterable[Sheet], course: Mapping[str, CourseLab]) -> int:
+def write_scores(file: Path, sheets: Iterable[Sheet], course: Mapping[str, CourseLab]) -> int:
     """Write the scores of these sheets; returns the number of submissions written.
 
     Points of a check become the automatic score; points set by hand the manual one. What was not
@@ -136,6 +136,6 @@ def _add_grades(book, submission, lab: str) -> None:
     book.db.commit()
 
 
-def _cell(row: Row) -> str:
+def _cell(row: ScoreRow) -> str:
     own = is_hidden(row) or row.manual
     return row.exercise if own else f"{CHECK}{row.exercise}"

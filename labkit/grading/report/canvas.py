@@ -32,7 +32,7 @@ from pathlib import Path
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.report import lms
 from labkit.grading.report.feedback import file_name
-from labkit.grading.report.lms import Line, Upload
+from labkit.grading.report.lms import LmsLine, Upload
 from labkit.grading.report.lms_table import LmsError, LmsTable, parse_table, read_table
 from labkit.grading.report.scores import Sheet
 from labkit.grading.report.tables import csv_text
@@ -48,10 +48,10 @@ class Gradebook:
     table: LmsTable
     columns: Mapping[str, int]
     possible: int | None
-    lines: tuple[Line, ...]
+    lines: tuple[LmsLine, ...]
 
 
-def read(files: Sequence[Path], labs: Mapping[str, str]) -> Gradebook | None:
+def read_gradebook(files: Sequence[Path], labs: Mapping[str, str]) -> Gradebook | None:
     """The gradebook, if one is given; ``labs`` are titles by name. Raises LmsError."""
     if len(files) > 1:
         raise LmsError("Canvas has one gradebook for all labs; give --lms-table once.")
@@ -68,7 +68,7 @@ def _gradebook(table: LmsTable, labs: Mapping[str, str]) -> Gradebook:
     id_, section = heads.index("ID"), heads.index("Section")
     rows = range(1, len(table.rows))
     lines = [
-        Line(
+        LmsLine(
             row=row,
             number=table.cell(row, id_),
             name=_name([table.cell(row, column) for column in range(id_)]),
@@ -114,7 +114,7 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", text.casefold()))
 
 
-def upload(given: Gradebook | None, sheets: Sequence[Sheet]) -> Upload:
+def canvas_upload(given: Gradebook | None, sheets: Sequence[Sheet]) -> Upload:
     """The gradebook of all labs, and a zip for each lab, named after it."""
     gradebook = given or _made(sheets)
     table = gradebook.table
@@ -171,7 +171,7 @@ def _on_column(lab: str, sheets: Sequence[Sheet], gradebook: Gradebook) -> list[
     return [lms.maximum_differs(lab, ours, theirs, table.name)]
 
 
-def _fill(sheet: Sheet, line: Line, gradebook: Gradebook) -> list[str]:
+def _fill(sheet: Sheet, line: LmsLine, gradebook: Gradebook) -> list[str]:
     """Put a mark into its cell, and say what is worth a word."""
     of, column, table = sheet.submission, gradebook.columns[sheet.submission.lab], gradebook.table
     if sheet.points is None:

@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from labkit.base.home import replace_file
 from labkit.grading.course import CourseLab, rest_of_labkit
-from labkit.grading.judge.ledger import Ledger
+from labkit.grading.judge.ledger import GradeLedger
 from labkit.grading.records import HIDDEN
-from labkit.grading.report.pages import code, page, points
+from labkit.grading.report.pages import code_html, page, points
 from labkit.grading.report.scores import RESULT, Sheet, for_student, is_hidden
 from labkit.labs.engine.misconceptions import cured_at, misconceptions
 
@@ -148,7 +148,7 @@ def write_pages(
     folder: Path,
     sheets: Iterable[Sheet],
     course: Mapping[str, CourseLab],
-    ledger: Ledger,
+    ledger: GradeLedger,
     *,
     chinese: bool = False,
     hidden: str = RESULT,
@@ -239,7 +239,7 @@ def _answers(sheet: Sheet) -> dict[str, _Answer]:
             continue
         shown[source] = row.exercise
         part = source[:LONGEST_CODE]
-        answers[row.exercise] = _Answer(code=code(part), left_out=len(source) - len(part))
+        answers[row.exercise] = _Answer(code=code_html(part), left_out=len(source) - len(part))
     return answers
 
 

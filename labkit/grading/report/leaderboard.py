@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from labkit.grading.report.scores import Row, Sheet, pseudonym
+from labkit.grading.report.scores import ScoreRow, Sheet, pseudonym
 from labkit.grading.report.tables import csv_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Rank:
     """One student on a board; equal results share a ``place``.
 
     ``values`` belong to the board's ``measured``; None where that part of the answer earned
@@ -34,7 +34,7 @@ class Board:
     lab: str
     exercise: str
     measured: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[Rank, ...]
 
 
 def boards(sheets: Iterable[Sheet]) -> list[Board]:
@@ -43,7 +43,7 @@ def boards(sheets: Iterable[Sheet]) -> list[Board]:
     The higher score stands first; of equal scores, that with the smaller measured numbers, in the
     order in which the judge names them.
     """
-    found: dict[tuple[str, str], list[tuple[str, Row]]] = defaultdict(list)
+    found: dict[tuple[str, str], list[tuple[str, ScoreRow]]] = defaultdict(list)
     for sheet in sheets:
         for row in sheet.rows:
             if row.measured:
@@ -66,7 +66,7 @@ def leaderboard_csv(boards: Iterable[Board], secret: bytes) -> str:
     return csv_text(["lab", "exercise", "place", "pseudonym", "score", *columns], rows)
 
 
-def _board(lab: str, exercise: str, rows: list[tuple[str, Row]]) -> Board:
+def _board(lab: str, exercise: str, rows: list[tuple[str, ScoreRow]]) -> Board:
     names = tuple(name for name, _ in max((row.measured for _, row in rows), key=len))
     ranked = []
     for student, row in rows:
@@ -77,7 +77,7 @@ def _board(lab: str, exercise: str, rows: list[tuple[str, Row]]) -> Board:
     ranked.sort(key=lambda one: one[:2])
     keys = [key for key, _, _ in ranked]
     places = tuple(
-        Place(place=keys.index(key) + 1, student=student, score=round(-key[0], 4), values=values)
+        Rank(place=keys.index(key) + 1, student=student, score=round(-key[0], 4), values=values)
         for key, student, values in ranked
     )
     return Board(lab=lab, exercise=exercise, measured=names, places=places)

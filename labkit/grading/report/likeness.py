@@ -12,8 +12,8 @@ from labkit.base.home import NOTEBOOKS
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.forms import Form
 from labkit.grading.intake.reading import read_notebook
-from labkit.grading.intake.remarks import Remark, plain, quoted
-from labkit.grading.intake.selecting import forms_of, select
+from labkit.grading.intake.remarks import Remark, plain_line, quoted
+from labkit.grading.intake.selecting import forms_of, select_cells
 from labkit.grading.judge.batch import Submission
 
 TELLING = 40
@@ -71,7 +71,7 @@ def _solutions(lab: CourseLab) -> dict[str, Form]:
     file = NOTEBOOKS / "solutions" / f"{lab.lab}.ipynb"
     if not file.is_file():  # some instructors take them out of their clone
         return {}
-    forms = forms_of(select(read_notebook(file.read_bytes()), lab).code, lab)
+    forms = forms_of(select_cells(read_notebook(file.read_bytes()), lab).code, lab)
     return {exercise: form for exercise, form in forms.items() if form.written >= TELLING}
 
 
@@ -153,7 +153,7 @@ def remarks(found: Iterable[Likeness]) -> Iterator[Remark]:
 
 def _of_group(one: Likeness) -> str:
     more = f" and {len(one.students) - _NAMED} more" if one.students[_NAMED:] else ""
-    names = ", ".join(quoted(plain(student, 60)) for student in one.students[:_NAMED])
+    names = ", ".join(quoted(plain_line(student, 60)) for student in one.students[:_NAMED])
     what = f"the same answer to {one.listed()}" if one.exercises else ""
     whole = "the same file" if one.files else ""
     return f"{one.lab}: {names}{more} handed in {', and '.join(filter(None, [whole, what]))}."

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.report import lms
-from labkit.grading.report.lms import Line, Upload
+from labkit.grading.report.lms import LmsLine, Upload
 from labkit.grading.report.lms_table import LmsError, LmsTable, parse_table, read_table
 from labkit.grading.report.scores import Sheet
 from labkit.grading.report.tables import csv_text
@@ -57,7 +57,7 @@ class _Worksheet:
         if not self.rows or not all(found) or len({one[1] for one in found if one}) > 1:
             raise self._no_worksheet("does not begin with a column of participants")
         self.lines = [
-            Line(
+            LmsLine(
                 row=row,
                 number=one[2],
                 name=self._cell(row, 1) if self.grade > 1 else "",
@@ -93,7 +93,7 @@ class _Worksheet:
         )
 
 
-def read(files: Sequence[Path], labs: Sequence[str]) -> dict[str, LmsTable]:
+def read_worksheets(files: Sequence[Path], labs: Sequence[str]) -> dict[str, LmsTable]:
     """The worksheet of each lab, of those that are given; raises LmsError.
 
     Nothing in a worksheet says which assignment it is of: where there are several labs, the name
@@ -115,7 +115,7 @@ def read(files: Sequence[Path], labs: Sequence[str]) -> dict[str, LmsTable]:
     return tables
 
 
-def upload(given: Mapping[str, LmsTable], sheets: Sequence[Sheet]) -> Upload:
+def moodle_upload(given: Mapping[str, LmsTable], sheets: Sequence[Sheet]) -> Upload:
     """The worksheet and the zip of each lab, named after it."""
     tables: dict[str, str] = {}
     zips: dict[str, dict[str, str]] = {}
@@ -177,7 +177,7 @@ def _on_maximum(lab: str, sheets: Sequence[Sheet], worksheet: _Worksheet) -> lis
     return remarks
 
 
-def _entry(sheet: Sheet, line: Line) -> str:
+def _entry(sheet: Sheet, line: LmsLine) -> str:
     of = sheet.submission
     name = lms.in_file_name(of.name or of.student)
     return f"{name}_{line.number}_assignfeedback_file_/{of.lab}.html"

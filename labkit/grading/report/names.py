@@ -8,7 +8,7 @@ from labkit.grading.report.pages import page
 from labkit.grading.report.scores import Sheet, maxima, pseudonym
 
 
-def names(sheets: Sequence[Sheet], secret: bytes, feedback: str) -> str:
+def names_page(sheets: Sequence[Sheet], secret: bytes, feedback: str) -> str:
     """The page of all students by pseudonym; ``feedback`` is the folder of their own pages."""
     possible = maxima(sheets)
     by_student: dict[str, dict[str, Sheet]] = {}

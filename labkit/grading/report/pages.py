@@ -21,7 +21,7 @@ _STYLE = Path(__file__).with_name("page.css")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class PageTable:
     """A table of texts under its caption.
 
     ``numbers`` are the places of columns set to the right, ``wide`` that of long sentences.
@@ -42,7 +42,7 @@ def page(template: str, **facts: object) -> str:
 
 
 @functools.lru_cache(maxsize=1_000)
-def code(source: str) -> Markup:
+def code_html(source: str) -> Markup:
     """Python source as HTML with its parts marked; Pygments escapes what it takes."""
     from pygments import highlight
 

@@ -19,8 +19,8 @@ from labkit.grading.report.attention import without_names
 from labkit.grading.report.failures import Cluster, clusters
 from labkit.grading.report.leaderboard import Board, boards
 from labkit.grading.report.likeness import Likeness
-from labkit.grading.report.pages import Table, code, page
-from labkit.grading.report.scores import Row, Sheet, is_hidden, pseudonym
+from labkit.grading.report.pages import PageTable, code_html, page
+from labkit.grading.report.scores import ScoreRow, Sheet, is_hidden, pseudonym
 from labkit.labs.engine.misconceptions import Misconception, cured_at, misconceptions
 from labkit.labs.engine.templates import render
 
@@ -67,8 +67,8 @@ class _Lab:
     unlisted: int
     scores: str = ""
     picture: str = ""
-    exercises: Table | None = None
-    boards: Sequence[Table] = ()
+    exercises: PageTable | None = None
+    boards: Sequence[PageTable] = ()
 
 
 class _Students:
@@ -197,12 +197,12 @@ def _group(anchor: str, of: Cluster, students: _Students, *, whole: bool) -> _Fa
         exercise=_label(of.exercise),
         idea=misconceptions().get(of.idea),
         who=students.linked(of.students),
-        code=code(part) if whole and part else None,
+        code=code_html(part) if whole and part else None,
         rest=of.code[len(part) :].count("\n"),
     )
 
 
-def _is_hidden_failure(row: Row) -> bool:
+def _is_hidden_failure(row: ScoreRow) -> bool:
     return is_hidden(row) and row.status in ("failed", "error")
 
 
@@ -234,8 +234,8 @@ def histogram(scored: Sequence[float], possible: float) -> Markup:
     return Markup(picture)
 
 
-def _exercises(sheets: Sequence[Sheet]) -> Table:
-    by_exercise: dict[str, list[Row]] = defaultdict(list)
+def _exercises(sheets: Sequence[Sheet]) -> PageTable:
+    by_exercise: dict[str, list[ScoreRow]] = defaultdict(list)
     for sheet in sheets:
         for row in sheet.rows:
             if not row.manual:
@@ -246,7 +246,7 @@ def _exercises(sheets: Sequence[Sheet]) -> Table:
         handed = len(of_it) - counts["missing"]
         share = f"{100 * counts['passed'] / handed:.0f} %" if handed else ""
         rows.append([exercise, share, *(counts[status] or "" for status in _STATUSES)])
-    return Table(
+    return PageTable(
         caption="Exercises, number of students",
         heads=["exercise", "share passed", *_STATUSES],
         rows=rows,
@@ -254,7 +254,7 @@ def _exercises(sheets: Sequence[Sheet]) -> Table:
     )
 
 
-def _leaderboard(board: Board, students: _Students) -> Table:
+def _leaderboard(board: Board, students: _Students) -> PageTable:
     rows = [
         [
             one.place,
@@ -264,7 +264,7 @@ def _leaderboard(board: Board, students: _Students) -> Table:
         ]
         for one in board.places
     ]
-    return Table(
+    return PageTable(
         caption=f"Leaderboard of {board.exercise}, as the judge measured",
         heads=["place", "who", "of the points", *board.measured],
         rows=rows,
@@ -276,7 +276,7 @@ def _measured(value: float) -> str:
     return f"{value:,}" if value == int(value) else f"{value:.4g}"
 
 
-def _ideas(sheets: Sequence[Sheet], labs: Sequence[_Lab]) -> Table:
+def _ideas(sheets: Sequence[Sheet], labs: Sequence[_Lab]) -> PageTable:
     holders: dict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
         for row in sheet.rows:
@@ -298,7 +298,7 @@ def _ideas(sheets: Sequence[Sheet], labs: Sequence[_Lab]) -> Table:
         ]
         for idea, students in sorted(holders.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    return Table(
+    return PageTable(
         caption="Misconceptions that answers showed",
         heads=["students", "idea", "exercises", "where it is cured"],
         rows=rows,
@@ -307,7 +307,7 @@ def _ideas(sheets: Sequence[Sheet], labs: Sequence[_Lab]) -> Table:
     )
 
 
-def _alike(caption: str, found: Sequence[Likeness], students: _Students) -> Table:
+def _alike(caption: str, found: Sequence[Likeness], students: _Students) -> PageTable:
     rows = [
         [
             len(one.students),
@@ -317,7 +317,7 @@ def _alike(caption: str, found: Sequence[Likeness], students: _Students) -> Tabl
         ]
         for one in found[:_MOST_ALIKE]
     ]
-    return Table(
+    return PageTable(
         caption=caption,
         heads=["students", "lab", "exercises", "who"],
         rows=rows,
@@ -326,7 +326,7 @@ def _alike(caption: str, found: Sequence[Likeness], students: _Students) -> Tabl
     )
 
 
-def _causes(sheets: Sequence[Sheet], students: _Students) -> Table:
+def _causes(sheets: Sequence[Sheet], students: _Students) -> PageTable:
     causes: dict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
         for row in sheet.rows:
@@ -336,10 +336,10 @@ def _causes(sheets: Sequence[Sheet], students: _Students) -> Table:
         [cause, len(who), students.links(who)]
         for cause, who in sorted(causes.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    return Table(caption="Causes", heads=["cause", "students", "who"], rows=rows, numbers=[1])
+    return PageTable(caption="Causes", heads=["cause", "students", "who"], rows=rows, numbers=[1])
 
 
-def _remarks(remarks: Sequence[Remark], known: set[str], students: _Students) -> Table:
+def _remarks(remarks: Sequence[Remark], known: set[str], students: _Students) -> PageTable:
     """Remarks that have no part of their own, under pseudonyms, what reads alike in one row."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in remarks:
@@ -352,7 +352,7 @@ def _remarks(remarks: Sequence[Remark], known: set[str], students: _Students) ->
         files = sum(one not in known for one in who)
         links += [_count(files, "file")] if files else []
         rows.append([what, len(who), said, Markup(", ").join(links)])
-    return Table(
+    return PageTable(
         caption="Of this run",
         heads=["what", "number", "remark", "who"],
         rows=rows,

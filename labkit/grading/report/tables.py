@@ -117,7 +117,7 @@ def remarks_csv(remarks: Iterable[Remark]) -> str:
     return csv_text(["kind", "who", "remark"], [[one.kind, one.who, one.said] for one in remarks])
 
 
-def write(file: Path, text: str) -> None:
+def write_text(file: Path, text: str) -> None:
     """Put the text in place in one step, with ``?`` for what a name holds that UTF-8 cannot."""
     replace_file(file, text.encode(errors="replace"))
 

@@ -107,7 +107,7 @@ def is_about_sandbox(why: str) -> bool:
     return _NOT_INSTALLED not in why
 
 
-def start(how: str, said: BinaryIO) -> tuple[subprocess.Popen, socket.socket]:
+def start_server(how: str, said: BinaryIO) -> tuple[subprocess.Popen, socket.socket]:
     """Start a server: its process, and our end of its control socket.
 
     Args:

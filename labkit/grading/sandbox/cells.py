@@ -29,7 +29,7 @@ WRITE_BELOW = ("%%writefile", "%%file")
 _CELL_MAGIC = re.compile(r"\s*(%%.*)\n?")
 
 
-class Refused(Exception):
+class RefusedCell(Exception):
     """A cell that the grader does not run."""
 
 
@@ -120,7 +120,7 @@ def _python(source: str) -> str:
     magics, source = magics_of(source)
     if magics and (name := magics[-1].split()[0]) not in RUN_BELOW:
         if name not in WRITE_BELOW:
-            raise Refused(f"the grader does not run a cell under `{magics[-1][:40]}`")
+            raise RefusedCell(f"the grader does not run a cell under `{magics[-1][:40]}`")
         _write(magics[-1], source)
         return ""
     try:
@@ -130,7 +130,7 @@ def _python(source: str) -> str:
 
         return TransformerManager().transform_cell(source)
     except ValueError as error:  # a null byte
-        raise Refused(str(error)) from None
+        raise RefusedCell(str(error)) from None
     return source
 
 
@@ -139,7 +139,7 @@ def _write(magic: str, text: str) -> None:
     _, *words = shlex.split(magic)
     names = [word for word in words if word not in ("-a", "--append")]
     if len(names) != 1:
-        raise Refused(f"`{magic[:40]}` does not name one file")
+        raise RefusedCell(f"`{magic[:40]}` does not name one file")
     with open(os.path.expanduser(names[0]), "a" if names != words else "w", encoding="utf-8") as to:
         to.write(text if text.endswith("\n") else f"{text}\n")
     importlib.invalidate_caches()  # an import may have looked into this folder before

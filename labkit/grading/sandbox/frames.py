@@ -48,7 +48,7 @@ class Incoming:
         return size
 
 
-def read(stream, *, most: int) -> bytes:
+def read_frame(stream, *, most: int) -> bytes:
     """One frame from a binary file that blocks; raises EOFError where the stream ends."""
     (size,) = _SIZE.unpack(_exactly(stream, _SIZE.size))
     if size > most:

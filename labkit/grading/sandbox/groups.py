@@ -33,12 +33,12 @@ def home() -> Path | None:
         own = _own(Path("/proc/self/cgroup"), Path("/proc/self/mountinfo"))
         if own and _is_given(own):
             _divide(own)
-            Group(own, limit_bytes=2**26).close()
+            ControlGroup(own, limit_bytes=2**26).close()
             return own
     return None
 
 
-class Group:
+class ControlGroup:
     """The cgroup of one submission below ``home``, with a limit at which the kernel kills in it.
 
     Raises OSError where it cannot be made.

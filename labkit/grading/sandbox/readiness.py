@@ -19,7 +19,7 @@ _EXTRAS = {"nbgrader": "instructor", "distributed": "cluster"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Readiness:
+class SandboxState:
     """Whether the sandbox starts here; ``why_not`` is None where it does.
 
     ``cgroup`` says whether submissions get a memory cgroup each; without one they are counted.
@@ -53,9 +53,9 @@ class Readiness:
         return "\n\n".join([first, *parts, *promised, last])
 
 
-def examine() -> Readiness:
+def sandbox_state() -> SandboxState:
     """Try to start the sandbox, and look for the packages that some options need."""
-    return Readiness(
+    return SandboxState(
         why_not=sandbox.why_not(),
         cores=os.cpu_count() or 1,
         missing=tuple(name for name in _PARTS if importlib.util.find_spec(name) is None),

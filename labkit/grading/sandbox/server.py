@@ -66,7 +66,7 @@ def preload(names: Iterable[str] | None = None) -> dict:
     if names is None:
         _step(torch)
     beside = {name: _beside(name) for name in standin.BESIDE}
-    standin.install()
+    standin.install_stand_ins()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page it touches
     return {f"labkit.labs.engine.{name}": module for name, module in beside.items()}
@@ -125,9 +125,9 @@ def _say(sock: socket.socket, said: dict) -> None:
 def answer(sock: socket.socket, names: dict, beside: dict) -> None:
     """Read what is asked, run the first half of the check, write the bytes."""
     request = sock.makefile("rb")
-    asked = json.loads(frames.read(request, most=REQUEST_BYTES))
-    shipped = frames.read(request, most=REQUEST_BYTES)
-    lent = [frames.read(request, most=REQUEST_BYTES) for _ in range(asked["lent"])]
+    asked = json.loads(frames.read_frame(request, most=REQUEST_BYTES))
+    shipped = frames.read_frame(request, most=REQUEST_BYTES)
+    lent = [frames.read_frame(request, most=REQUEST_BYTES) for _ in range(asked["lent"])]
     sys.settrace(None)
     sys.modules.update(beside)  # the names by which a shipped function finds these
     for blob in lent:
@@ -164,8 +164,8 @@ def _collect(running, encode: Callable, run: Callable, value, own_work: tuple[st
 def snapshot(sock: socket.socket, beside: dict, *, how: str) -> None:
     """Run the cells, then serve exercises until the judge has had enough."""
     request = sock.makefile("rb", buffering=0)
-    asked = json.loads(frames.read(request, most=REQUEST_BYTES))
-    standin.furnish(pickle.loads(frames.read(request, most=REQUEST_BYTES)))
+    asked = json.loads(frames.read_frame(request, most=REQUEST_BYTES))
+    standin.furnish(pickle.loads(frames.read_frame(request, most=REQUEST_BYTES)))
     forks = how != "alone"
     if how == "sandbox":
         confine.limit(data_bytes=asked["data_bytes"], disk_bytes=asked["disk_bytes"])
@@ -321,7 +321,7 @@ def serve(control: socket.socket, how: str, folders: list[str]) -> None:
     requests = control.makefile("rb", buffering=0)
     while True:
         try:
-            frames.read(requests, most=16)
+            frames.read_frame(requests, most=16)
         except EOFError:
             return
         ended = submission(control, beside, how)

@@ -82,7 +82,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def install() -> None:
+def install_stand_ins() -> None:
     """Let the modules of ``STOOD_FOR`` be stand-ins from now on."""
     for name in [name for name in sys.modules if STOOD_FOR.match(name)]:
         parent, _, child = name.rpartition(".")

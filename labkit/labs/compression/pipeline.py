@@ -18,7 +18,13 @@ from torch.optim import Optimizer
 
 from labkit.labs.compression.low_rank import factorise
 from labkit.labs.compression.pruning import hold_masks, linears, narrow
-from labkit.labs.compression.storage import VALUE_BYTES, Values, file_bytes, pack, unpack
+from labkit.labs.compression.storage import (
+    VALUE_BYTES,
+    Values,
+    file_bytes,
+    pack_weight,
+    unpack_weight,
+)
 from labkit.training import train
 from labkit.training.data import ImageSplit, batches, digits
 from labkit.training.models import mlp
@@ -103,7 +109,7 @@ def stored(model: nn.Module, values: Values) -> dict[str, Tensor]:
     tensors = {}
     for number, layer in enumerate(linears(model)):
         parts = min(
-            (pack(layer.weight.detach(), values=values, bitmask=on) for on in (False, True)),
+            (pack_weight(layer.weight.detach(), values=values, bitmask=on) for on in (False, True)),
             key=lambda parts: sum(part.nbytes for part in parts.values()),
         )
         tensors |= {f"{number}.{role}": part for role, part in parts.items()}
@@ -122,7 +128,7 @@ def restored(model: nn.Sequential, tensors: Mapping[str, Tensor]) -> nn.Sequenti
     for number, layer in enumerate(linears(network)):
         parts = {role: tensors.get(f"{number}.{role}") for role in _ROLES}
         bias = parts.pop("bias")
-        layer.weight.copy_(unpack({role: x for role, x in parts.items() if x is not None}))
+        layer.weight.copy_(unpack_weight({role: x for role, x in parts.items() if x is not None}))
         if layer.bias is not None:
             layer.bias.copy_(bias)
     return network

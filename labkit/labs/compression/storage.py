@@ -80,8 +80,10 @@ def _per_weight(layout: str, value_bytes: int) -> tuple[Fraction, Fraction]:
 
 
 @torch.no_grad()
-def pack(weight: Tensor, *, values: Values = "int8", bitmask: bool = True) -> dict[str, Tensor]:
-    """A weight as the tensors of a file, which ``unpack`` reads.
+def pack_weight(
+    weight: Tensor, *, values: Values = "int8", bitmask: bool = True
+) -> dict[str, Tensor]:
+    """A weight as the tensors of a file, which ``unpack_weight`` reads.
 
     "values" are those of the kept weights row by row, "shape" is int64, and "mask" has a bit for
     each weight, in numpy's ``packbits``; without ``bitmask`` all values are stored. INT8 codes are
@@ -109,8 +111,8 @@ def pack(weight: Tensor, *, values: Values = "int8", bitmask: bool = True) -> di
     return packed | {"values": stored[kept]}
 
 
-def unpack(packed: Mapping[str, Tensor]) -> Tensor:
-    """The float32 weight that the tensors of ``pack`` stand for.
+def unpack_weight(packed: Mapping[str, Tensor]) -> Tensor:
+    """The float32 weight that the tensors of ``pack_weight`` stand for.
 
     >>> weight = torch.tensor([[0.0, 1.27, -0.6], [0.0, 0.0, 0.0]])
     >>> [[round(v, 2) for v in row] for row in unpack(pack(weight)).tolist()]

@@ -38,7 +38,7 @@ FINDINGS: Mapping[str, str] = MappingProxyType(causes.IN_CHINESE | scale_causes.
 """Each finding of either tier in Chinese."""
 
 
-class Refused(BilingualError, ValueError):
+class RefusedQuery(BilingualError, ValueError):
     """A query or an accusation that cannot be made."""
 
 
@@ -120,7 +120,7 @@ class Case:
         self._steps = tier.run(self._recipe)
         self._measured: dict[str, Reading] = {}
         self.readings: tuple[Reading, ...] = ()
-        self.verdict: Verdict | None = None
+        self.verdict: Judged | None = None
 
     def __repr__(self) -> str:
         return f"Case {self.seed}: {self.complaint.en} {self.minutes_left} GPU-minutes left."
@@ -170,7 +170,7 @@ class Case:
         """
         if instrument not in self.tier.instruments:
             known = ", ".join(self.tier.instruments)
-            raise Refused(
+            raise RefusedQuery(
                 f"instrument {instrument!r}: ask one of {known}",
                 f"没有诊断工具 {instrument!r}：可用的有 {known}",
             )
@@ -185,13 +185,13 @@ class Case:
         self.readings += (reading,)
         return reading
 
-    def _closed(self) -> Refused:
-        return Refused(
+    def _closed(self) -> RefusedQuery:
+        return RefusedQuery(
             f"case {self.seed} is closed: open another with new_case(seed)",
             f"案例 {self.seed} 已结案：请用 new_case(seed) 打开另一个",
         )
 
-    def _cannot_pay(self, instrument: str) -> Refused:
+    def _cannot_pay(self, instrument: str) -> RefusedQuery:
         asked = {reading.instrument for reading in self.readings}
         payable = [
             each.id
@@ -210,7 +210,7 @@ class Case:
             left=self.minutes_left,
             way=way.filled(ids=", ".join(payable)),
         )
-        return Refused(said.en, said.zh)
+        return RefusedQuery(said.en, said.zh)
 
     def _measure(self, instrument: str) -> Reading:
         if instrument not in self._measured:
@@ -235,7 +235,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Judged:
     """What became of an accusation.
 
     Args:
@@ -334,7 +334,7 @@ def new_case(seed: int, tier: Tier = DIGITS) -> Case:
     )
 
 
-def accuse(case: Case, cause: str) -> Verdict:
+def accuse(case: Case, cause: str) -> Judged:
     """Close the case: say whether it was this, and what proves it.
 
     Raises:
@@ -343,7 +343,7 @@ def accuse(case: Case, cause: str) -> Verdict:
     tier = case.tier
     if cause not in tier.causes:
         known = ", ".join(tier.causes)
-        raise Refused(
+        raise RefusedQuery(
             f"cause {cause!r}: accuse one of {known}", f"没有原因 {cause!r}：可指认的有 {known}"
         )
     if case.verdict:
@@ -351,7 +351,7 @@ def accuse(case: Case, cause: str) -> Verdict:
     guilty = case._cause
     readings = {name: case._measure(name) for name in tier.instruments}
     proof = cheapest_proof(guilty, readings, tier)
-    case.verdict = Verdict(
+    case.verdict = Judged(
         tier=tier,
         accused=cause,
         cause=guilty.id,

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from labkit.base import progress
 from labkit.labs.detective import nan_detective, wording
 from labkit.labs.detective.instruments import Reading
-from labkit.labs.detective.nan_detective import TIERS, Case, Verdict, said
+from labkit.labs.detective.nan_detective import TIERS, Case, Judged, said
 from labkit.labs.detective.nan_pictures import drawn
 from labkit.labs.engine.described import AskingWidget
 from labkit.labs.engine.misconceptions import misconceptions
@@ -98,7 +98,7 @@ class NanDetective(AskingWidget):
             base = ValueError if isinstance(error, ValueError) else RuntimeError
             raise base(error.said[self.language]) from None
 
-    def _log(self, verdict: Verdict) -> str | None:
+    def _log(self, verdict: Judged) -> str | None:
         return progress.record(
             "check",
             lab=self.lab,
@@ -189,7 +189,7 @@ def _left_words(case: Case) -> Text:
     return wording.LEFT.filled(left=case.minutes_left, budget=case.tier.budget)
 
 
-def _reading(reading: Reading, case: Case | Verdict, language: str) -> dict:
+def _reading(reading: Reading, case: Case | Judged, language: str) -> dict:
     return {
         "id": reading.instrument,
         "name": case.tier.instruments[reading.instrument].name[language],
@@ -198,7 +198,7 @@ def _reading(reading: Reading, case: Case | Verdict, language: str) -> dict:
     }
 
 
-def _verdict(verdict: Verdict, asked: set[str], language: str) -> dict:
+def _verdict(verdict: Judged, asked: set[str], language: str) -> dict:
     return {
         "right": verdict.right,
         "opening": verdict.opening()[language],
@@ -217,14 +217,14 @@ def _verdict(verdict: Verdict, asked: set[str], language: str) -> dict:
     }
 
 
-def _idea(verdict: Verdict, language: str) -> str:
+def _idea(verdict: Judged, language: str) -> str:
     if not verdict.misconception:
         return ""
     idea = misconceptions()[verdict.misconception]
     return Text(en=idea.en, zh=idea.zh)[language]
 
 
-def _why_not(verdict: Verdict, language: str) -> list[str]:
+def _why_not(verdict: Judged, language: str) -> list[str]:
     idea = _idea(verdict, language)
     lines = [wording.IDEA.filled(idea=idea)[language]] if idea else []
     sentences = (f"- {sentence[language]}" for sentence in verdict.against.values())

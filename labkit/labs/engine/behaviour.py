@@ -43,7 +43,7 @@ def alike(got: Any, other: Any, *, bits: bool = False) -> bool:
         return same_keys and all(alike(got[key], other[key], bits=bits) for key in other)
     if isinstance(got, (torch.Tensor, np.ndarray)) and type(got) is type(other):
         return _alike_tensors(got, other, bits)
-    return type(got) is type(other) and codec.encode(got) == codec.encode(other)
+    return type(got) is type(other) and codec.encode_value(got) == codec.encode_value(other)
 
 
 def same_failure(got: Any, other: Any) -> bool:
@@ -109,7 +109,7 @@ def _alike_tensors(got: Any, other: Any, bits: bool) -> bool:
             return bool((got == other).all())
         got, other = torch.from_numpy(got), torch.from_numpy(other)
     if bits or got.dtype not in (torch.float32, torch.float64):
-        return codec.encode(got) == codec.encode(other)
+        return codec.encode_value(got) == codec.encode_value(other)
     room = ULPS * torch.finfo(got.dtype).eps
     return torch.allclose(got.double(), other.double(), rtol=room, atol=0.0, equal_nan=True)
 

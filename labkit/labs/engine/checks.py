@@ -34,7 +34,7 @@ from labkit.base.home import ManifestError, read_manifest
 from labkit.labs.engine import codec, limit, messages, showing
 from labkit.labs.engine.behaviour import alike
 from labkit.labs.engine.codec import CodecError, Raised
-from labkit.labs.engine.copies import stale
+from labkit.labs.engine.copies import stale_copy
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.own_work import Shortcut, reported
 from labkit.labs.engine.reading import AnswerError, Mistake, Worth, failure, in_line
@@ -199,7 +199,7 @@ class Check:
     def verdict(self, collected: bytes, *, seed: int = 0) -> CheckResult:
         """Inside the judge: what the collected bytes are worth. Never raises for hostile bytes."""
         try:
-            report = codec.decode(collected)
+            report = codec.decode_value(collected)
             outcome, value = report["outcome"], report["value"]
         except (CodecError, KeyError, TypeError) as error:
             return self._result("error", fill(messages.UNREADABLE, why=str(error)))
@@ -254,7 +254,7 @@ class Check:
                 message=result.message,
                 misconceptions=list(result.misconceptions),
             )
-        report = codec.decode(collected)
+        report = codec.decode_value(collected)
         showing.aside(messages.OLD_COPY, _stale_copy())
         showing.aside(messages.PRINTED, report["printed"])
         showing.aside(messages.WARNED, "\n".join(report["warned"]))
@@ -285,7 +285,7 @@ class Check:
                 return self.collect(answer, seed=seed)
         except TookTooLong as error:  # it was stopped outside of its own lines
             report = {"outcome": "raised", "value": raised(error), "printed": "", "warned": []}
-            return codec.encode(report)
+            return codec.encode_value(report)
 
     def _seconds(self) -> float:
         """What the check may take by its author's word; 0 where no lab has it."""
@@ -320,7 +320,7 @@ class Check:
             if len(self._behaviours) >= KEPT:
                 self._behaviours.clear()
             answer = self.known_wrong[place].answer
-            report = codec.decode(collect(bind_seed(self.run, seed), answer))
+            report = codec.decode_value(collect(bind_seed(self.run, seed), answer))
             self._behaviours[place, seed] = report["value"]
         return self._behaviours[place, seed]
 
@@ -354,7 +354,7 @@ def whose(thing: object) -> str:
 def _stale_copy() -> str:
     """What to say, once in a kernel, in a notebook of another version than the course's."""
     # Jupyter's server gives a kernel the path of its notebook.
-    said = stale(os.environ.get("JPY_SESSION_NAME", ""))
+    said = stale_copy(os.environ.get("JPY_SESSION_NAME", ""))
     _repeats[said] += 1
     return said if said and _repeats[said] == 1 else ""
 

@@ -6,8 +6,8 @@ Each value has one encoding and each encoding one value: equal bytes mean the sa
 and bits, NaN payloads and -0.0 included. What a judge need not see stays behind: a tensor's graph,
 device and strides, that it was a Parameter, an array's byte order, that two lists were one.
 
-The judge reads bytes that the answer's process wrote, so `decode` believes nothing: no pickle, no
-import by a name in the data, nothing allocated for a size that the bytes do not bear out.
+The judge reads bytes that the answer's process wrote, so `decode_value` believes nothing: no
+pickle, no import by a name in the data, nothing allocated for a size that the bytes do not hold.
 
 An encoding is a tag and its content; numbers are little-endian, a size or a count takes 8 bytes:
 
@@ -52,7 +52,7 @@ class CodecError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class CodecLimits:
     """What one value may cost: `bytes`, `depth` of containers, `elements` (values in all).
 
     An int has at most `int_bits`. Python refuses to write one of more than 4,300 digits as text, so
@@ -71,7 +71,7 @@ class Limits:
             raise ValueError(f"depth is {self.depth}; the codec nests 0 to 150 containers")
 
 
-LIMITS = Limits()
+LIMITS = CodecLimits()
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ RECORDS: dict[type, dict[str, type]] = {
 """The classes that cross, in the order of their places in an encoding."""
 
 
-def encode(value: Any, *, limits: Limits = LIMITS) -> bytes:
+def encode_value(value: Any, *, limits: CodecLimits = LIMITS) -> bytes:
     """Return the one encoding of `value`; CodecError names what cannot cross, and where it stands.
 
     >>> encode([1.5, {"w": len}])  # doctest: +IGNORE_EXCEPTION_DETAIL
@@ -119,8 +119,8 @@ def encode(value: Any, *, limits: Limits = LIMITS) -> bytes:
     return bytes(writer.out)
 
 
-def decode(data: bytes, *, limits: Limits = LIMITS) -> Any:
-    """Return the value that `encode` wrote; CodecError if `data` is not exactly its output."""
+def decode_value(data: bytes, *, limits: CodecLimits = LIMITS) -> Any:
+    """The value that `encode_value` wrote; CodecError if `data` is not exactly its output."""
     if type(data) is not bytes or len(data) > limits.bytes:
         raise CodecError(f"an encoding is at most {limits.bytes:,} bytes; this is another thing")
     value = _Reader(data, limits).value()
@@ -134,7 +134,7 @@ def decode(data: bytes, *, limits: Limits = LIMITS) -> Any:
 
 
 class _Writer:
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: CodecLimits):
         self.limits, self.left = limits, limits.elements
         self.out = bytearray()
         self.path = ["result"]
@@ -288,7 +288,7 @@ class _Writer:
 
 
 class _Reader:
-    def __init__(self, data: bytes, limits: Limits):
+    def __init__(self, data: bytes, limits: CodecLimits):
         self.data, self.at = memoryview(data), 0
         self.limits, self.left, self.depth = limits, limits.elements, limits.depth
 

@@ -25,7 +25,7 @@ def copied(notebook: Any) -> tuple[str, str] | None:
     return str(lab), version
 
 
-def stale(path: str | os.PathLike[str], *, notebooks: Path = NOTEBOOKS) -> str | None:
+def stale_copy(path: str | os.PathLike[str], *, notebooks: Path = NOTEBOOKS) -> str | None:
     """A sentence where the notebook's version is not the course's, else None.
 
     A file that is no notebook of this course has no version, so the answer is None too.

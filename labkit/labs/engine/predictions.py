@@ -285,7 +285,7 @@ def explanation_of(prediction: Prediction) -> str:
     return getattr(solutions, "EXPLANATIONS", {}).get(prediction.id, "")
 
 
-def split(reasons: Iterable[Reason]) -> tuple[list[str], list[str]]:
+def split_reasons(reasons: Iterable[Reason]) -> tuple[list[str], list[str]]:
     """The sentences of some reasons, and the ids of the ideas behind them."""
     pairs = [(reason, None) if isinstance(reason, str) else reason for reason in reasons]
     ideas = dict.fromkeys(idea for _, idea in pairs if idea)

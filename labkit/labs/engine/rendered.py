@@ -41,12 +41,12 @@ def text(written: str) -> str:
     return _markdown().render(written)
 
 
-def line(written: str) -> str:
+def line_html(written: str) -> str:
     """One line of Markdown as HTML without a paragraph around it."""
     return _markdown().renderInline(written)
 
 
-def code(python: str) -> str:
+def code_lines(python: str) -> str:
     """Python as coloured HTML in lines, each in a list item."""
     rows = _coloured(python.strip("\n"), "python", "").rstrip("\n").split("\n")
     return (

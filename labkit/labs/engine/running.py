@@ -120,8 +120,8 @@ def collect(run: Callable[[Any], object], answer: object, own_work: tuple[str, .
             if _holds_placeholder(answer):
                 raise NotAttempted
             with noticing(own_work, run, answer) as shortcuts:
-                outcome, value = "value", plain(run(answer))
-            codec.encode(value)
+                outcome, value = "value", plain_data(run(answer))
+            codec.encode_value(value)
         except NotAttempted:
             outcome, value = "not attempted", None
         except CodecError as error:
@@ -135,13 +135,13 @@ def collect(run: Callable[[Any], object], answer: object, own_work: tuple[str, .
         "printed": _utf8(_shorten(printed.getvalue())),
         "warned": _told(heard),
     }
-    return codec.encode(report | {"shortcuts": shortcuts} if own_work else report)
+    return codec.encode_value(report | {"shortcuts": shortcuts} if own_work else report)
 
 
 # Right answers of other types
 
 
-def plain(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
     """The same data in Python's own types, so that the type of a right answer is no obstacle.
 
     numpy's scalars, 0-d arrays, ``Fraction`` and ``Decimal`` become numbers; an ``OrderedDict``, a

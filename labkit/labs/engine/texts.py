@@ -7,13 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field
 LANGUAGES = ("en", "zh")
 
 
-class Record(BaseModel):
+class Frozen(BaseModel):
     """A frozen record; a field that it does not know is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
-class Text(Record):
+class Text(Frozen):
     """One text in English and in Chinese."""
 
     en: str = Field(min_length=1)

@@ -19,7 +19,7 @@ from labkit.labs.engine.predictions import (
     Prediction,
     UnclearGuess,
     explanation_of,
-    split,
+    split_reasons,
 )
 
 ASKING, ANSWERED = "asking", "answered"
@@ -126,7 +126,7 @@ class PredictionCard(AskingWidget):
         """The verdict on a guess that was read."""
         prediction, truth = self._prediction, self._truth
         correct = prediction.is_right(guess, truth)
-        reasons, ideas = split([] if correct else prediction.reasons(guess, truth))
+        reasons, ideas = split_reasons([] if correct else prediction.reasons(guess, truth))
         words = prediction.words(guess)
         if log:
             self._trouble = (
@@ -189,7 +189,7 @@ class PredictionCard(AskingWidget):
             "state": ANSWERED if verdict else ASKING,
             "form": type(prediction).__name__,
             "question": rendered.text(prediction.question),
-            "choices": [rendered.line(choice) for choice in prediction.choices],
+            "choices": [rendered.line_html(choice) for choice in prediction.choices],
             "names": list(prediction.choices),
             "how": prediction.how,
             "unit": getattr(prediction, "unit", None) or "",
@@ -201,7 +201,7 @@ class PredictionCard(AskingWidget):
             view |= {
                 "said": verdict.said,
                 "correct": verdict.correct,
-                "reasons": [rendered.line(reason) for reason in verdict.reasons],
+                "reasons": [rendered.line_html(reason) for reason in verdict.reasons],
                 "explanation": rendered.text(explanation_of(prediction)),
             }
         return view

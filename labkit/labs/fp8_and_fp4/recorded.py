@@ -74,7 +74,7 @@ def training_runs() -> dict[str, TrainingRuns]:
     }
 
 
-def compare(one: str, other: str) -> Verdict:
+def compare_recipes(one: str, other: str) -> Verdict:
     """Lab 06's verdict on a recipe against another one: "better" where the first has less loss.
 
     >>> compare("nvfp4", "e4m3_unscaled").answer
@@ -102,9 +102,9 @@ class Mechanism:
     @property
     def finding(self) -> str:
         """ "mechanism visible", "visible only if ..." or "not visible at this scale"."""
-        if compare(*self.pair).answer == "better":
+        if compare_recipes(*self.pair).answer == "better":
             return "mechanism visible"
-        if self.only_if and compare(*self.only_if[1]).answer == "better":
+        if self.only_if and compare_recipes(*self.only_if[1]).answer == "better":
             return f"visible only if {self.only_if[0]}"
         return "not visible at this scale"
 
@@ -146,7 +146,7 @@ def mechanisms_table() -> pd.DataFrame:
     """A row a claim: the pair of recipes, how much better the first is, and the finding."""
     rows = []
     for mechanism in MECHANISMS:
-        found = compare(*mechanism.pair)
+        found = compare_recipes(*mechanism.pair)
         rows.append(
             {
                 "claim": mechanism.claim,

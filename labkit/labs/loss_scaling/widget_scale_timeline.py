@@ -14,7 +14,7 @@ import traitlets
 from labkit.labs.engine.described import DescribedWidget
 
 
-class Record(Protocol):
+class ScaleRecord(Protocol):
     """What is read of a ``labkit.training.StepRecord``."""
 
     step: int
@@ -44,7 +44,7 @@ class ScaleTimeline(DescribedWidget):
     place = traitlets.Int(0, min=0).tag(sync=True)
     runs = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, runs: Sequence[Record] | Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, runs: Sequence[ScaleRecord] | Mapping[str, Sequence[ScaleRecord]]) -> None:
         named = dict(runs) if isinstance(runs, Mapping) else {"": runs}
         for name, records in named.items():
             if not records:
@@ -79,7 +79,7 @@ class ScaleTimeline(DescribedWidget):
         return "\n".join(f"{name}: {self.runs[name]['sentence']}" for name in self._names)
 
 
-def _picture(records: Sequence[Record]) -> dict:
+def _picture(records: Sequence[ScaleRecord]) -> dict:
     """All that the page draws of a run: points in percent of the drawing, rows of text."""
     powers = [_log2(record.loss_scale) for record in records]
     low, high = math.floor(min(powers)) - 1, math.ceil(max(powers)) + 1
@@ -113,7 +113,7 @@ def _picture(records: Sequence[Record]) -> dict:
     }
 
 
-def _row(record: Record) -> str:
+def _row(record: ScaleRecord) -> str:
     return (
         f"step {record.step}: scale {_scale(record)}, "
         f"{'skipped' if record.skipped else 'taken'}, loss {record.loss:.3g}, "
@@ -133,7 +133,7 @@ def _log2(scale: float) -> float:
     return math.log2(scale) if scale > 0 else -150.0
 
 
-def _scale(record: Record) -> str:
+def _scale(record: ScaleRecord) -> str:
     power = _log2(record.loss_scale)
     if record.loss_scale == 0:
         return "0"

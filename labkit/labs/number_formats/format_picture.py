@@ -1,7 +1,7 @@
 """What there is to see of one number in a format, as plain data that a page can draw.
 
 ``picture`` says everything about a ``Look``: its fields, its neighbours, every rounding, every
-format. ``described`` says the same in words.
+format. ``described_picture`` says the same in words.
 """
 
 import math
@@ -23,7 +23,7 @@ from labkit.labs.number_formats.look import (
     last_code,
     nearest_float64,
     next_code,
-    rounded,
+    rounded_exact,
     sign_weight,
 )
 
@@ -179,7 +179,7 @@ def _row(name: str, value: float, x: Exact, fmt: FloatFormat) -> dict:
 
 def _format_rows(look: Look, formats: Sequence[FloatFormat]) -> list[dict]:
     return [
-        _row(fmt.name, rounded(look.x, fmt), look.x, fmt) | {"current": fmt == look.fmt}
+        _row(fmt.name, rounded_exact(look.x, fmt), look.x, fmt) | {"current": fmt == look.fmt}
         for fmt in formats
     ]
 
@@ -188,10 +188,10 @@ def _mode_rows(look: Look) -> list[dict]:
     """A row a deterministic rounding, and one for each value stochastic rounding may give."""
     x, fmt = look.x, look.fmt
     modes = [mode for mode in ROUNDINGS if mode != "stochastic"]
-    rows = [_row(mode, rounded(x, fmt, mode), x, fmt) for mode in modes]
+    rows = [_row(mode, rounded_exact(x, fmt, mode), x, fmt) for mode in modes]
     chances = {}
-    inner = rounded(x, fmt, "toward_zero")
-    outer = rounded(x, fmt, "down" if x < 0 else "up")
+    inner = rounded_exact(x, fmt, "toward_zero")
+    outer = rounded_exact(x, fmt, "down" if x < 0 else "up")
     if math.isfinite(inner) and is_finite(x):
         part = abs(Fraction(x) - Fraction(inner)) / Fraction(spacing(rounded_to_odd(x), fmt))
         chances = {inner: 1 - min(part, 1), outer: min(part, 1)}
@@ -218,8 +218,8 @@ def _notes(look: Look) -> list[str]:
         )
     elif Fraction(quantize(stored, FP32) if abs(x) <= FP32.max else 0) != x:
         notes.append("x needs float64: float32 does not hold it.")
-    if fmt != FP32 and look.value == rounded(x, fmt):
-        twice = rounded(rounded(x, FP32), fmt)
+    if fmt != FP32 and look.value == rounded_exact(x, fmt):
+        twice = rounded_exact(rounded_exact(x, FP32), fmt)
         if twice != look.value and not math.isnan(twice):
             notes.append(
                 f"By way of float32, as in torch.tensor({look.text}), {fmt.name} would get "
@@ -335,7 +335,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  " + "  ".join(row).rstrip() for row in cells]
 
 
-def described(shown: dict) -> str:
+def described_picture(shown: dict) -> str:
     """A picture in words, table for table; the marks of the line are named, not drawn."""
     layout = shown["layout"]
     code = iter(f"{shown['code']:0{len(layout['bits'])}b}")

@@ -23,7 +23,7 @@ def nearest_float64(x: Exact) -> float:
         return math.inf if x > 0 else -math.inf
 
 
-def rounded(x: Exact, fmt: FloatFormat, rounding: str = "nearest_even") -> float:
+def rounded_exact(x: Exact, fmt: FloatFormat, rounding: str = "nearest_even") -> float:
     """The value that a format makes of exact x; FP64 to nearest even only."""
     if fmt == FP64:
         return nearest_float64(x)

@@ -10,7 +10,7 @@ import traitlets
 
 from labkit.formats import FORMATS, FP16, FloatFormat
 from labkit.labs.engine.described import AskingWidget
-from labkit.labs.number_formats.format_picture import described, picture
+from labkit.labs.number_formats.format_picture import described_picture, picture
 from labkit.labs.number_formats.look import Look, look_at, look_at_code
 
 MAX_BITS = 32
@@ -112,7 +112,7 @@ class FormatExplorer(AskingWidget):
 
     def describe(self) -> str:
         """Say in words all that the picture shows; also what print and a plain notebook show."""
-        return described(self.numbers)
+        return described_picture(self.numbers)
 
 
 def _title(fmt: FloatFormat) -> str:

@@ -7,7 +7,7 @@ from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 _FILLS = {"float16": BLUE, "float32": ORANGE}
 
 
-def losses_picture(curves: Mapping[str, Sequence[float]]) -> Picture:
+def epochs_picture(curves: Mapping[str, Sequence[float]]) -> Picture:
     """The loss of each epoch, a line a run."""
     figure, axes = new_axes(height=3.2)
     words = []

@@ -166,7 +166,7 @@ def _secret_text(original, found, seed):
     The seed is no secret beside the answer. What is drawn depends on the artifacts too, so no
     answer can have been fitted to it.
     """
-    digest = hashlib.sha256(f"{seed}".encode() + codec.encode(list(found))).digest()
+    digest = hashlib.sha256(f"{seed}".encode() + codec.encode_value(list(found))).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7]))
     return sampled(original, PIECES, generator=generator)
 

@@ -19,7 +19,7 @@ from labkit.labs.compression.checks import (
     weigh_in,
 )
 from labkit.labs.compression.pipeline import Weighed
-from labkit.labs.compression.storage import unpack
+from labkit.labs.compression.storage import unpack_weight
 from labkit.labs.engine import codec
 
 
@@ -101,7 +101,7 @@ def test_pack_comes_back_through_a_file_within_half_a_scale(seed):
     weight[torch.rand(weight.shape, generator=draw) < 0.8] = 0
     weight[4] = 0
     file = save(solutions.pack(weight))
-    back = unpack(load(file))
+    back = unpack_weight(load(file))
     half = weight.abs().amax(dim=1, keepdim=True) / 254
     assert ((back - weight).abs() <= half * 1.001).all()
     assert not back[weight == 0].any()
@@ -143,12 +143,12 @@ def test_the_example_of_factorise():
 
 def verdict(check, report):
     """What a judge says of a report that somebody wrote by hand."""
-    found = codec.encode({"outcome": "value", "value": report, "printed": "", "warned": []})
+    found = codec.encode_value({"outcome": "value", "value": report, "printed": "", "warned": []})
     return check.verdict(found)
 
 
 def honest(check, answer):
-    return codec.decode(check.collect(answer))["value"]
+    return codec.decode_value(check.collect(answer))["value"]
 
 
 def test_a_threshold_prunes_another_share_at_every_seed():

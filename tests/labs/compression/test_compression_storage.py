@@ -13,8 +13,8 @@ from labkit.labs.compression.storage import (
     break_even,
     file_bytes,
     layout_bytes,
-    pack,
-    unpack,
+    pack_weight,
+    unpack_weight,
 )
 
 
@@ -30,7 +30,7 @@ def sparse(density=0.1, shape=(257, 250), seed=0):
 @pytest.mark.seeds(range(3))
 def test_zeros_stay_and_no_weight_is_off_by_more_than_half_a_step(seed):
     weight = sparse(seed=seed)
-    back = unpack(pack(weight))
+    back = unpack_weight(pack_weight(weight))
     assert (back[weight == 0] == 0).all()
     half = weight.abs().amax(dim=1, keepdim=True) / 127 / 2
     assert ((back - weight).abs() <= half * (1 + 1e-5)).all()
@@ -41,28 +41,28 @@ def test_zeros_stay_and_no_weight_is_off_by_more_than_half_a_step(seed):
 @pytest.mark.parametrize("bitmask", [True, False])
 def test_floating_point_values_come_back_rounded_once(values, mantissa, bitmask):
     weight = sparse()[200:]  # FP16 has no normal number for smaller ones
-    back = unpack(pack(weight, values=values, bitmask=bitmask))
+    back = unpack_weight(pack_weight(weight, values=values, bitmask=bitmask))
     assert ((back - weight).abs() <= weight.abs() * 2.0**-mantissa + 2.0**-25).all()
 
 
 @pytest.mark.parametrize("values", ["fp32", "int8"])
 @pytest.mark.parametrize("bitmask", [True, False])
 def test_a_file_gives_the_same_weight(values, bitmask):
-    packed = pack(sparse(), values=values, bitmask=bitmask)
+    packed = pack_weight(sparse(), values=values, bitmask=bitmask)
     assert len(save(packed)) == file_bytes(packed)
-    assert torch.equal(unpack(load(save(packed))), unpack(packed))
+    assert torch.equal(unpack_weight(load(save(packed))), unpack_weight(packed))
 
 
 def test_a_tenth_of_the_weights_fits_into_65_thousandths_of_the_dense_file():
     weight = sparse()
-    assert file_bytes(pack(weight)) <= 0.065 * weight.nbytes
-    assert file_bytes(pack(weight, bitmask=False)) > 0.25 * weight.nbytes
+    assert file_bytes(pack_weight(weight)) <= 0.065 * weight.nbytes
+    assert file_bytes(pack_weight(weight, bitmask=False)) > 0.25 * weight.nbytes
 
 
 def test_a_weight_that_is_no_finite_matrix_is_refused():
     for weight in (torch.ones(3), torch.tensor([[1.0, torch.inf]]), torch.tensor([[torch.nan]])):
         with pytest.raises(ValueError, match="finite matrix"):
-            pack(weight)
+            pack_weight(weight)
 
 
 @pytest.mark.parametrize("density", [0.02, 0.3])
@@ -74,7 +74,7 @@ def test_layouts_are_counted_as_torch_and_pack_store_them(density):
     sizes = layout_bytes(kept, weight.shape, value_bytes=4)
     assert sizes["csr64"] == csr.values().nbytes + sum(x.nbytes for x in indices)
     assert sizes["csr32"] == csr.values().nbytes + sum(x.int().nbytes for x in indices)
-    packed = pack(weight, values="fp32")
+    packed = pack_weight(weight, values="fp32")
     assert sizes["bitmask"] == packed["mask"].nbytes + packed["values"].nbytes
     assert sizes["dense"] == weight.nbytes
 

@@ -897,11 +897,11 @@ def snap(x):
 
 
 # %% wrong snap: the format explorer's
-#    says: uses `labkit.labs.number_formats.look.rounded`
+#    says: uses `labkit.labs.number_formats.look.rounded_exact`
 def snap(x):
-    from labkit.labs.number_formats.look import rounded
+    from labkit.labs.number_formats.look import rounded_exact
 
-    return rounded(x, FP16)
+    return rounded_exact(x, FP16)
 
 
 # %% wrong snap: numpy's float16

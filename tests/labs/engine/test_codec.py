@@ -21,11 +21,11 @@ from labkit.labs.engine.codec import (
     NUMPY_DTYPES,
     SAME_HASH,
     CodecError,
+    CodecLimits,
     Foreign,
-    Limits,
     Raised,
-    decode,
-    encode,
+    decode_value,
+    encode_value,
 )
 
 # On two shared cores a slow example says nothing about the codec.
@@ -50,9 +50,9 @@ def bits(x):
 
 
 def back(value, **limits):
-    data = encode(value, limits=Limits(**limits))
+    data = encode_value(value, limits=CodecLimits(**limits))
     assert type(data) is bytes
-    return decode(data, limits=Limits(**limits))
+    return decode_value(data, limits=CodecLimits(**limits))
 
 
 def assert_crosses(value):
@@ -61,7 +61,7 @@ def assert_crosses(value):
 
 def refused(value, **limits):
     with pytest.raises(CodecError) as caught:
-        encode(value, limits=Limits(**limits))
+        encode_value(value, limits=CodecLimits(**limits))
     return str(caught.value)
 
 
@@ -131,7 +131,7 @@ def test_comes_out_bit_for_bit(value):
 @settings(unhurried, max_examples=50)
 @given(VALUES, VALUES)
 def test_bytes_are_equal_exactly_when_values_are(one, other):
-    assert (encode(one) == encode(other)) == (bits(one) == bits(other))
+    assert (encode_value(one) == encode_value(other)) == (bits(one) == bits(other))
 
 
 @unhurried
@@ -156,7 +156,7 @@ def test_equal_values_of_different_types_stay_apart():
         0,
         -0.0,
     ]
-    assert len({encode(x) for x in [*ones, 0.0]}) == len(ones) + 1
+    assert len({encode_value(x) for x in [*ones, 0.0]}) == len(ones) + 1
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -178,7 +178,7 @@ def test_every_other_dtype_of_torch_is_refused_by_name():
 @pytest.mark.parametrize("size, codes", [("2", [0x7C01, 0xFE23, 0x8000]), ("4", [0x7F800001])])
 def test_numpy_normalises_byte_order_and_keeps_nan_payloads(size, codes):
     little, big = (np.array(codes, f"{order}u{size}").view(f"{order}f{size}") for order in "<>")
-    assert encode(big) == encode(little)
+    assert encode_value(big) == encode_value(little)
     assert back(big).view(f"u{size}").tolist() == codes
 
 
@@ -186,29 +186,31 @@ def test_strides_graph_device_and_parameter_stay_behind():
     x = torch.arange(24.0).reshape(2, 3, 4)
     grown = (x.clone().requires_grad_() * 1).requires_grad_()
     for other in (x.clone(memory_format=torch.contiguous_format), grown, torch.nn.Parameter(x)):
-        assert encode(other) == encode(x)
+        assert encode_value(other) == encode_value(x)
     single = x[:1, 0, 0], x[1:, 1:2, ::4], x[0, 0].expand(1, 4)[:, 3]  # one element, any stride
     for view in (x.mT, x[:, ::2], x[1, 1, 2], x[:0], x[:, :1].expand(2, 5, 4), *single):
-        assert encode(view) == encode(view.clone(memory_format=torch.contiguous_format))
+        assert encode_value(view) == encode_value(view.clone(memory_format=torch.contiguous_format))
     got = back(torch.nn.Parameter(x))
     assert type(got) is torch.Tensor and not got.requires_grad
     z = torch.tensor([1 + 2j, 3 - 4j])
-    assert encode(z.conj()) == encode(z.conj().resolve_conj())
-    assert encode(z.conj().imag) == encode(torch.tensor([-2.0, 4.0]))
-    assert encode(np.arange(6).reshape(2, 3).T) == encode(np.array([[0, 3], [1, 4], [2, 5]]))
-    assert encode(np.longlong(3)) == encode(np.int64(3))
+    assert encode_value(z.conj()) == encode_value(z.conj().resolve_conj())
+    assert encode_value(z.conj().imag) == encode_value(torch.tensor([-2.0, 4.0]))
+    assert encode_value(np.arange(6).reshape(2, 3).T) == encode_value(
+        np.array([[0, 3], [1, 4], [2, 5]])
+    )
+    assert encode_value(np.longlong(3)) == encode_value(np.int64(3))
 
 
 def test_what_comes_out_is_its_own_memory():
     x, a = back([torch.zeros(2), np.zeros(2)])
     x[0], a[0] = 1, 1
-    assert decode(encode([x, a]))[0][0] == 1
+    assert decode_value(encode_value([x, a]))[0][0] == 1
 
 
 def test_default_device_does_not_move_what_comes_out():
-    data = encode([torch.ones(2), torch.empty(0)])
+    data = encode_value([torch.ones(2), torch.empty(0)])
     with torch.device("meta"):
-        assert [x.device.type for x in decode(data)] == ["cpu", "cpu"]
+        assert [x.device.type for x in decode_value(data)] == ["cpu", "cpu"]
 
 
 def test_dicts_keep_their_order_and_keys_that_are_powers_of_two():
@@ -228,7 +230,7 @@ def test_numpy_scalars_may_be_keys():
 
 def test_no_torch_where_there_is_no_tensor():
     # By path, since importing labkit.labs.engine brings torch for the checks themselves.
-    path = sys.modules[encode.__module__].__file__
+    path = sys.modules[encode_value.__module__].__file__
     code = (
         "import importlib.util, sys\n"
         f"spec = importlib.util.spec_from_file_location('codec', {path!r})\n"
@@ -332,7 +334,7 @@ def test_values_that_change_how_they_look_are_read_through_the_class():
     x = torch.zeros(2)
     x.detach = x.cpu = lambda: torch.ones(2)
     x.numel = lambda: 0
-    assert bits(decode(encode(x))) == bits(torch.zeros(2))
+    assert bits(decode_value(encode_value(x))) == bits(torch.zeros(2))
 
 
 def test_tensors_without_their_memory_are_refused():
@@ -371,9 +373,9 @@ def test_depth_is_bounded():
     assert back(nested(150), depth=150) == nested(150)
     for head in (b"l", b"t", b"d"):
         with pytest.raises(CodecError):
-            decode((head + struct.pack("<Q", 1)) * 10**5 + b"N")
+            decode_value((head + struct.pack("<Q", 1)) * 10**5 + b"N")
     with pytest.raises(ValueError, match="depth is 151"):
-        Limits(depth=151)
+        CodecLimits(depth=151)
 
 
 def test_laughs_and_giants_are_refused_before_they_are_built():
@@ -399,15 +401,15 @@ def test_an_int_that_python_cannot_write_as_text_is_refused():
         assert refused([{"bias": x}]).startswith('result[0]["bias"]: an int of ')
         assert "key 0" in refused({x: 1})
         with pytest.raises(CodecError):
-            decode(encode(x, limits=Limits(int_bits=2**20)))
+            decode_value(encode_value(x, limits=CodecLimits(int_bits=2**20)))
 
 
 def test_keys_chosen_to_collide():
     crowd = {k * (2**61 - 1): 0 for k in range(SAME_HASH + 1)}
     assert "one hash" in refused(crowd)
-    pairs = b"".join(encode(k * (2**61 - 1)) + b"N" for k in range(10**5))
+    pairs = b"".join(encode_value(k * (2**61 - 1)) + b"N" for k in range(10**5))
     with pytest.raises(CodecError):
-        decode(b"d" + struct.pack("<Q", 10**5) + pairs)
+        decode_value(b"d" + struct.pack("<Q", 10**5) + pairs)
 
 
 # --- hostile bytes ----------------------------------------------------------------------------
@@ -417,7 +419,7 @@ def assert_harmless(data):
     """CodecError, or a value that is written exactly like that; memory in proportion."""
     tracemalloc.start()
     try:
-        assert encode(decode(data)) == data
+        assert encode_value(decode_value(data)) == data
     except CodecError:
         pass
     finally:
@@ -427,7 +429,7 @@ def assert_harmless(data):
     assert peak < 40 * len(data) + 2**18
 
 
-SAMPLE = encode(
+SAMPLE = encode_value(
     [
         *[None, True, -129, 0.5, "né", b"b", (1, [2.0]), {"a": {2: torch.float16}, (3, "x"): ()}],
         *[torch.arange(3, dtype=torch.bfloat16), np.ones((2, 1), "f2"), np.int8(3)],
@@ -446,7 +448,7 @@ def test_random_bytes(data):
 # Random bytes rarely pass the first tag, so these are drawn from the grammar's own pieces.
 PIECES = st.sampled_from([*"NTFifsbltdRDXAS"]).map(str.encode) | st.binary(max_size=9)
 PIECES |= st.sampled_from([0, 1, 2, 3, 2**31, 2**60, 2**64 - 1]).map(lambda n: struct.pack("<Q", n))
-PIECES |= PLAIN.map(encode)
+PIECES |= PLAIN.map(encode_value)
 
 
 @unhurried
@@ -458,7 +460,7 @@ def test_bytes_that_look_like_an_encoding(data):
 def test_truncated_at_each_byte():
     for end in range(len(SAMPLE)):
         with pytest.raises(CodecError):
-            decode(SAMPLE[:end])
+            decode_value(SAMPLE[:end])
 
 
 def test_each_byte_changed_to_any_other():
@@ -467,10 +469,10 @@ def test_each_byte_changed_to_any_other():
         for byte in {0, 2, 255, SAMPLE[at] ^ 1, *b"ldXS"} - {SAMPLE[at]}:
             changed = SAMPLE[:at] + bytes([byte]) + SAMPLE[at + 1 :]
             try:
-                value = decode(changed)
+                value = decode_value(changed)
             except CodecError:
                 continue
-            assert encode(value) == changed != SAMPLE
+            assert encode_value(value) == changed != SAMPLE
             survivors += 1
     assert survivors > 100  # a payload byte makes another value, and not an error
 
@@ -478,7 +480,7 @@ def test_each_byte_changed_to_any_other():
 @unhurried
 @given(VALUES, st.data())
 def test_mutated_encodings(value, data):
-    raw = bytearray(encode(value))
+    raw = bytearray(encode_value(value))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(raw)))
         raw[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
@@ -492,16 +494,21 @@ def u64(*numbers):
 PLACE = {name: bytes([place]) for place, name in enumerate(DTYPES)}
 NOT_CANONICAL = {
     "nothing": b"",
-    "a byte to spare": encode(1) + b"N",
+    "a byte to spare": encode_value(1) + b"N",
     "an int with a spare byte": b"i" + u64(2) + b"\1\0",
     "an int without bytes": b"i" + u64(0),
     "overlong UTF-8": b"s" + u64(2) + b"\xc0\x80",
     "a surrogate": b"s" + u64(3) + b"\xed\xa0\x80",
-    "a key twice": b"d" + u64(2) + encode(1) + b"N" + encode(1) + b"T",
-    "keys that Python finds equal": b"d" + u64(2) + encode(1) + b"N" + encode(True) + b"T",
-    "a list as key": b"d" + u64(1) + encode([]) + b"N",
-    "a tuple with a list as key": b"d" + u64(1) + encode(([],)) + b"N",
-    "a tensor as key": b"d" + u64(1) + encode(torch.ones(1)) + b"N",
+    "a key twice": b"d" + u64(2) + encode_value(1) + b"N" + encode_value(1) + b"T",
+    "keys that Python finds equal": b"d"
+    + u64(2)
+    + encode_value(1)
+    + b"N"
+    + encode_value(True)
+    + b"T",
+    "a list as key": b"d" + u64(1) + encode_value([]) + b"N",
+    "a tuple with a list as key": b"d" + u64(1) + encode_value(([],)) + b"N",
+    "a tensor as key": b"d" + u64(1) + encode_value(torch.ones(1)) + b"N",
     "a bool of 2": b"X" + PLACE["bool"] + b"\0\2",
     "a numpy bool of 2": b"S" + PLACE["bool"] + b"\2",
     "bfloat16 in numpy": b"A" + PLACE["bfloat16"] + b"\0" + b"\0\0",
@@ -513,44 +520,45 @@ NOT_CANONICAL = {
     "an empty shape that overflows": b"X" + PLACE["float32"] + b"\3" + u64(2**40, 2**40, 0),
     "the same in numpy": b"A" + PLACE["float32"] + b"\3" + u64(2**63, 2**63, 0),
     "65 dimensions": b"A" + PLACE["int8"] + b"\x41" + u64(*[1] * 65) + b"\0",
-    "a record of other types": b"R\0" + encode(1) + encode("") + encode(""),
-    "a format that cannot be": b"R\1" + b"".join(map(encode, ["x", 99, 3, 7, True, "ieee", 8])),
+    "a record of other types": b"R\0" + encode_value(1) + encode_value("") + encode_value(""),
+    "a format that cannot be": b"R\1"
+    + b"".join(map(encode_value, ["x", 99, 3, 7, True, "ieee", 8])),
     "a format with a giant bias": b"R\1"
-    + b"".join(map(encode, ["x", 4, 3, 10**999, True, "fn", 8])),
+    + b"".join(map(encode_value, ["x", 4, 3, 10**999, True, "fn", 8])),
 }
 
 
 @pytest.mark.parametrize("why", NOT_CANONICAL)
 def test_bytes_that_encode_never_writes(why):
     with pytest.raises(CodecError):
-        decode(NOT_CANONICAL[why])
+        decode_value(NOT_CANONICAL[why])
 
 
 def test_numpy_and_a_tuple_with_one_hash_as_keys():
     # numpy answers np.int64 == (a, b) with an array, which has no truth value.
     pair = next((k, k) for k in range(10**4) if abs(hash((k, k))) < 2**61 - 1)
-    keys = encode(pair) + b"N" + encode(np.int64(hash(pair))) + b"N"
+    keys = encode_value(pair) + b"N" + encode_value(np.int64(hash(pair))) + b"N"
     assert_harmless(b"d" + u64(2) + keys)
 
 
 @pytest.mark.parametrize("scalar", [np.float16(5), np.float64(5), np.complex64(5), np.bool(1)])
 def test_numpy_and_a_long_int_with_one_hash_as_keys(scalar):
     # numpy raises OverflowError when it compares these.
-    keys = encode(scalar) + b"N" + encode(hash(scalar) + (2**61 - 1) * 2**2000) + b"N"
+    keys = encode_value(scalar) + b"N" + encode_value(hash(scalar) + (2**61 - 1) * 2**2000) + b"N"
     with pytest.raises(CodecError):
-        decode(b"d" + u64(2) + keys)
+        decode_value(b"d" + u64(2) + keys)
 
 
 @pytest.mark.parametrize("data", [bytearray(b"N"), "N", None, type("B", (bytes,), {})(b"N")])
 def test_only_bytes_are_read(data):
     with pytest.raises(CodecError):
-        decode(data)
+        decode_value(data)
 
 
 def test_limits_hold_for_reading_too():
-    data = encode([1, 2, [3]])
-    for limits in (Limits(bytes=len(data) - 1), Limits(elements=4), Limits(depth=1)):
+    data = encode_value([1, 2, [3]])
+    for limits in (CodecLimits(bytes=len(data) - 1), CodecLimits(elements=4), CodecLimits(depth=1)):
         with pytest.raises(CodecError):
-            decode(data, limits=limits)
-    exact = Limits(bytes=len(data), elements=5, depth=2)
-    assert decode(data, limits=exact) == [1, 2, [3]]
+            decode_value(data, limits=limits)
+    exact = CodecLimits(bytes=len(data), elements=5, depth=2)
+    assert decode_value(data, limits=exact) == [1, 2, [3]]

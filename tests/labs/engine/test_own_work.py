@@ -223,7 +223,7 @@ def test_a_shortcut_is_told_in_the_notebook():
 def test_a_check_without_own_work_sets_no_profile_and_reports_nothing(monkeypatch):
     set_to = []
     monkeypatch.setattr(sys, "setprofile", set_to.append)
-    report = codec.decode(check_free.collect(lambda x: 1.0))
+    report = codec.decode_value(check_free.collect(lambda x: 1.0))
     assert (set_to, "shortcuts" in report) == ([], False)
     check_own.collect(lambda x: 1.0)
     assert len(set_to) == 2
@@ -284,7 +284,7 @@ def test_known_wrong_answers_run_without_a_profile(monkeypatch):
 def test_a_report_may_hold_anything(hostile):
     assert reported(hostile, OWN) == []
     report = {"outcome": "value", "value": [1, 2], "printed": "", "warned": []}
-    collected = codec.encode(report | {"shortcuts": hostile})
+    collected = codec.encode_value(report | {"shortcuts": hostile})
     assert check_own.verdict(collected).status == "passed"
 
 

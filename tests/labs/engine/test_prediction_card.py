@@ -12,7 +12,7 @@ import torch
 
 from labkit.base import progress
 from labkit.labs.engine import ChoiceGuess, NumberGuess, TickGuess, claim, predict
-from labkit.labs.engine.predictions import UnclearGuess, split
+from labkit.labs.engine.predictions import UnclearGuess, split_reasons
 from labkit.labs.engine.widget_prediction import PredictionCard
 
 LAB = "99_test"
@@ -171,7 +171,7 @@ def test_a_number_is_right_within_its_slack(prediction, guess, truth, right):
     ],
 )
 def test_a_wrong_guess_has_its_reasons(prediction, guess, truth, said, ideas):
-    assert split(prediction.reasons(guess, truth)) == (said, ideas)
+    assert split_reasons(prediction.reasons(guess, truth)) == (said, ideas)
 
 
 # The card

@@ -45,7 +45,7 @@ Level = enum.IntEnum("Level", "LOW HIGH")
 def test_right_values_of_other_types_become_python_s_own(value, want):
     got = plain(value)
     assert (type(got), got) == (type(want), want)
-    assert codec.decode(codec.encode(plain([value]))) == [want]
+    assert codec.decode_value(codec.encode_value(plain([value]))) == [want]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_containers_that_hold_themselves_or_too_much_are_left_to_the_codec():
         laughs = [laughs] * 10
     for value in (loop, deep, laughs, [0] * 2**18):
         with pytest.raises(codec.CodecError):
-            codec.encode(plain(value))
+            codec.encode_value(plain(value))
 
 
 def heard_from(function):
@@ -130,7 +130,7 @@ def test_each_warning_is_reported_once_with_its_number():
             warnings.warn("again", stacklevel=1)
         warnings.warn("once", stacklevel=1)
 
-    report = codec.decode(collect(lambda answer: answer(), answer))
+    report = codec.decode_value(collect(lambda answer: answer(), answer))
     assert report["warned"] == ["again (3 times)", "once"]
 
 

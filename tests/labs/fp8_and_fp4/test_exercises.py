@@ -13,7 +13,7 @@ from labkit.base.home import import_optional
 from labkit.emulation import as_on_cuda
 from labkit.labs.fp8_and_fp4 import solutions
 from labkit.labs.fp8_and_fp4.checks.recipe import GOALS, LIMIT
-from labkit.labs.fp8_and_fp4.checks.shared import E2M1_VALUES, nearest, off, values_of
+from labkit.labs.fp8_and_fp4.checks.shared import E2M1_VALUES, nearest_of, off, values_of
 from labkit.labs.fp8_and_fp4.recipes import MATMULS, OPERANDS, bits, quality
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 from labkit.training import trained_gpt
@@ -43,7 +43,7 @@ def test_the_nearest_value_is_that_of_ml_dtypes(dtype):
     ties = (values[1:] + values[:-1]) / 2
     x = torch.cat([drawn(4000, size=50).double(), drawn(4000, size=1e-4).double(), ties, -ties])
     theirs = torch.from_numpy(x.numpy().astype(THEIRS[dtype]).astype(np.float64))
-    assert torch.equal(nearest(x, values), theirs)
+    assert torch.equal(nearest_of(x, values), theirs)
     assert not off(theirs, x, values).any()
 
 
@@ -51,8 +51,8 @@ def test_the_values_of_e2m1_and_what_lies_beyond():
     codes = np.arange(8, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn)
     assert E2M1_VALUES.tolist() == codes.astype(np.float64).tolist()
     x = torch.tensor([7.0, -100.0, 2.5, -3.5, math.nan]).double()
-    assert nearest(x, E2M1_VALUES)[:4].tolist() == [6, -6, 2, -4]
-    assert nearest(x, E2M1_VALUES)[4].isnan()
+    assert nearest_of(x, E2M1_VALUES)[:4].tolist() == [6, -6, 2, -4]
+    assert nearest_of(x, E2M1_VALUES)[4].isnan()
 
 
 def test_a_neighbour_is_off_and_a_tie_may_go_either_way():

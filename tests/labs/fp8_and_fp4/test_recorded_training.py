@@ -12,7 +12,7 @@ from labkit.labs.fp8_and_fp4.recorded import (
     MARGIN,
     MECHANISMS,
     Mechanism,
-    compare,
+    compare_recipes,
     mechanisms_table,
     training_runs,
 )
@@ -82,7 +82,10 @@ class TestVerdicts:
         assert 0 < max(differences) < MARGIN / 1000
 
     def test_a_comparison_is_signed(self):
-        one, other = compare("nvfp4", "e4m3_unscaled"), compare("e4m3_unscaled", "nvfp4")
+        one, other = (
+            compare_recipes("nvfp4", "e4m3_unscaled"),
+            compare_recipes("e4m3_unscaled", "nvfp4"),
+        )
         assert (one.answer, other.answer) == ("better", "worse")
         assert one.differences == tuple(-d for d in other.differences)
 
@@ -138,8 +141,8 @@ class TestFindings:
             ("nvfp4_sr", "nvfp4"),
             ("nvfp4_sr_rht", "nvfp4_sr"),
         ]:
-            assert compare(*pair).answer == "equivalent"
-        assert compare("nvfp4_square", "nvfp4").answer == "inconclusive"
+            assert compare_recipes(*pair).answer == "equivalent"
+        assert compare_recipes("nvfp4_square", "nvfp4").answer == "inconclusive"
 
 
 class TestShown:

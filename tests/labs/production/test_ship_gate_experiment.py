@@ -113,7 +113,7 @@ def test_a_gate_that_is_asked_on_after_an_alarm_is_not_judged():
 
 @pytest.mark.seeds([0, 1])
 def test_equal_arms_end_alike_and_others_do_not(seed):
-    report = codec.decode(check_experiment.collect(solutions.experiment, seed=seed))["value"]
+    report = codec.decode_value(check_experiment.collect(solutions.experiment, seed=seed))["value"]
     equal, two = report["equal"]["table"], report["two arms"]["table"]
     assert equal["fp32"] == equal["fp32 again"] == two["fp32"]
     assert all(two["fp32"][one] != two["bf16"][one] for one in _seeds(seed))

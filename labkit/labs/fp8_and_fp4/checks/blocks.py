@@ -10,7 +10,7 @@ from labkit.labs.fp8_and_fp4.checks.shared import (
     SLACK,
     close,
     first,
-    nearest,
+    nearest_of,
     off,
     values_of,
 )
@@ -94,9 +94,9 @@ def _judge_codes(codes, x, scale, values, name, rules, case):
     at = first(wrong)
     if codes[at].isnan() and not x[at[:2]].any():
         raise Mistake(OF_ZEROS, case=case, i=at[0], j=at[1], what=what)
-    images = {rule: (idea, nearest(y, values)) for rule, (idea, y) in rules.items()}
+    images = {rule: (idea, nearest_of(y, values)) for rule, (idea, y) in rules.items()}
     why, idea = _explained(codes, images, wrong, what)
-    back = nearest(quotient, values) * scale[..., None]
+    back = nearest_of(quotient, values) * scale[..., None]
     if bool(((codes - back).abs() <= SLACK * back.abs()).all()):
         why = fill(MULTIPLIED_BACK, what=what)
     elif codes[at].isfinite() and codes[at].abs() not in values:
@@ -104,7 +104,7 @@ def _judge_codes(codes, x, scale, values, name, rules, case):
     raise Mistake(
         OTHER_CODE,
         case=case, i=at[0], j=at[1] * x.shape[2] + at[2], x=x[at], quotient=quotient[at],
-        name=name, want=nearest(quotient, values)[at], what=what, got=codes[at].item(),
+        name=name, want=nearest_of(quotient, values)[at], what=what, got=codes[at].item(),
         why=why, misconception=idea, search=idea is None,
     )  # fmt: skip
 
@@ -222,9 +222,9 @@ def check_nvfp4_block(answers, seed):
         amax = blocks.abs().amax(-1)
         share = amax / 6 / top
         want = share.clamp(2.0**-6, 448)
-        stored, e4m3 = nearest(want, values_of(E4M3)), values_of(E4M3)
+        stored, e4m3 = nearest_of(want, values_of(E4M3)), values_of(E4M3)
         rules = {
-            rule: (idea, nearest(y.clamp(least, 448), e4m3))
+            rule: (idea, nearest_of(y.clamp(least, 448), e4m3))
             for rule, (idea, y, least) in _nvfp4_rules(blocks, amax, top).items()
         }
         _judge_scales(scales, stored, off(scales, want, e4m3), rules, amax, case)

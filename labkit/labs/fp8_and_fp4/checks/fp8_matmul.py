@@ -9,7 +9,7 @@ from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure, in_line
 from labkit.labs.fp8_and_fp4 import solutions
-from labkit.labs.fp8_and_fp4.checks.shared import E4M3, E5M2, SLACK, first, nearest, values_of
+from labkit.labs.fp8_and_fp4.checks.shared import E4M3, E5M2, SLACK, first, nearest_of, values_of
 
 LAB = "08_fp8_and_fp4"
 
@@ -174,7 +174,7 @@ def _stored(x, fmt):
         return x.bfloat16().double(), x.bfloat16().double()
     values = values_of(_DTYPES[fmt.removesuffix(" without a scale")])
     descale = 1 if fmt.endswith("scale") else _descale(x, fmt)
-    low, high = (nearest(x / descale * (1 + e), values) * descale for e in (-SLACK, SLACK))
+    low, high = (nearest_of(x / descale * (1 + e), values) * descale for e in (-SLACK, SLACK))
     return low, high
 
 

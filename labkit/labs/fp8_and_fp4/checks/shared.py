@@ -16,7 +16,7 @@ def values_of(dtype):
     return values[values.isfinite()]
 
 
-def nearest(x, values):
+def nearest_of(x, values):
     """The nearest of ``values`` and their negatives, ties to the even code; beyond them the last.
 
     ``x`` is float64, and NaN stays NaN.
@@ -31,7 +31,7 @@ def nearest(x, values):
 
 def off(got, x, values):
     """Where ``got`` is not the nearest of ``values`` to ``x``, which is known to ``SLACK`` only."""
-    least = (nearest(x, values) - x).abs()
+    least = (nearest_of(x, values) - x).abs()
     near = (got.double() - x).abs() <= least + SLACK * x.abs()
     return ~(near & torch.isin(got.double().abs(), values))
 

@@ -11,7 +11,7 @@ from labkit.labs.fp8_and_fp4.checks.shared import (
     E5M2,
     close,
     first,
-    nearest,
+    nearest_of,
     off,
     values_of,
 )
@@ -116,7 +116,7 @@ def _judge(call, x, dtype, codes, descale):
             x=x[at],
             quotient=x[at] / want,
             name=name,
-            want=nearest(x / want, values)[at],
+            want=nearest_of(x / want, values)[at],
             got=codes[at],
             why=_why_codes(x, codes, want, values),
         )

@@ -76,14 +76,14 @@ NEAR = 0.05
 # Beside the answer
 
 
-def cross_entropy(weights: Any, x: Any, y: Any) -> Any:
+def jax_cross_entropy(weights: Any, x: Any, y: Any) -> Any:
     """The notebook's ``loss_of``: a mean crossentropy in float32, one hidden layer, tanh."""
     hidden = jnp.tanh(x @ weights["w1"] + weights["b1"])
     logits = (hidden @ weights["w2"] + weights["b2"]).astype(jnp.float32)
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
 
-class Heard:
+class JaxHeard:
     """What a step does: the dtypes in its calls of the loss, and of what its optimizer gets."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ def dtypes_of(weights: Any, state: Any) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class JaxCase:
     """One run with one optimizer, as the judge's sentences call it.
 
     ``name`` is the answer's; ``returns`` names its values; ``narrow`` the matmuls' dtype.
@@ -180,7 +180,7 @@ class Case:
     narrow: str
 
 
-def judge_form(got: Any, case: Case) -> None:
+def judge_form(got: Any, case: JaxCase) -> None:
     """Raise where a run ended early: an exception, or values of another form."""
     if type(got) is Raised:
         said = {"name": case.name, "error": got.type_name + in_line(got), "why": ""}
@@ -204,7 +204,7 @@ def judge_form(got: Any, case: Case) -> None:
     raise Mistake(NO_STATE, search=False)
 
 
-def judge_casts(got: dict[str, Any], case: Case) -> None:
+def judge_casts(got: dict[str, Any], case: JaxCase) -> None:
     """Raise where a matmul has an operand that is not narrow, by the calls of ``loss_of``."""
     if not got["calls"]:
         raise Mistake(NO_CALL, search=False, name=case.name)

@@ -9,12 +9,12 @@ from labkit.labs.engine.messages import fill
 from labkit.labs.other_frameworks.checks.jax_steps import (
     BACKWARDS,
     RESTARTED,
-    Case,
-    Heard,
+    JaxCase,
+    JaxHeard,
     TorchRun,
-    cross_entropy,
     dtypes_of,
     formed,
+    jax_cross_entropy,
     judge_casts,
     judge_dtypes,
     judge_form,
@@ -96,7 +96,7 @@ def _loss(weights, x, y):
     mark = x[0, 0].astype(jnp.float32)
     inf = jnp.where(mark == _MARKS[5], jnp.inf, 0.0)
     nan = jnp.where(mark == _MARKS[12], jnp.nan, 0.0)
-    loss = _FACTOR * cross_entropy(weights, x, y)
+    loss = _FACTOR * jax_cross_entropy(weights, x, y)
     return loss + spoiled(weights["w1"], inf) + spoiled(weights["b2"], nan)
 
 
@@ -109,7 +109,7 @@ def run_scaled_step(answer, seed):
 
 
 def _run(answer, name, seed):
-    heard = Heard()
+    heard = JaxHeard()
     own = optax.sgd(_LR[name], momentum=0.9) if name == "SGD" else optax.adam(_LR[name])
     optimizer, loss_of = heard.optimizer(own), heard.loss(_loss)
     compiled = jax.jit(lambda *args: answer(*args, loss_of, optimizer))
@@ -170,7 +170,7 @@ def check_scaled_step(report, seed):
     if isinstance(report, str):
         raise AnswerError(report)
     for name in _LR:
-        case = Case(
+        case = JaxCase(
             name="scaled_step",
             optimizer=name,
             returns=("weights", "state", "scale", "good", "loss"),

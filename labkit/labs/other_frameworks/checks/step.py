@@ -6,12 +6,12 @@ from labkit.labs.engine import AnswerError, attempt, check
 from labkit.labs.other_frameworks.checks.jax_steps import (
     BACKWARDS,
     RESTARTED,
-    Case,
-    Heard,
+    JaxCase,
+    JaxHeard,
     TorchRun,
-    cross_entropy,
     dtypes_of,
     formed,
+    jax_cross_entropy,
     judge_casts,
     judge_dtypes,
     judge_form,
@@ -27,7 +27,7 @@ from labkit.labs.other_frameworks.mlp import batch, batch_in_numpy, mlp, mlp_in_
 LAB = "14_other_frameworks"
 
 _STEPS, _LR = 10, 0.5
-_CASE = Case(
+_CASE = JaxCase(
     name="bf16_step",
     optimizer="SGD with momentum",
     returns=("weights", "state", "loss"),
@@ -44,9 +44,9 @@ def run_step(answer, seed):
 
 
 def _run(answer, seed):
-    heard = Heard()
+    heard = JaxHeard()
     optimizer = heard.optimizer(optax.sgd(_LR, momentum=0.9))
-    loss_of = heard.loss(cross_entropy)
+    loss_of = heard.loss(jax_cross_entropy)
     compiled = jax.jit(lambda *args: answer(*args, loss_of, optimizer))
     weights = mlp(seed)
     state = optimizer.init(weights)

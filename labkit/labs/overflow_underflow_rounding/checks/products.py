@@ -6,7 +6,7 @@ import torch
 
 from labkit.formats.matmul import mixed_matmul
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, several, tensor, truth
-from labkit.labs.overflow_underflow_rounding.checks.shared import row_text, uniform
+from labkit.labs.overflow_underflow_rounding.checks.shared import row_text, uniform_tensor
 
 LAB = "03_overflow_underflow_rounding"
 
@@ -30,8 +30,8 @@ def _products(seed):
     sixteens = torch.full((1, 512), 16.0)
     there_and_back = torch.cat([torch.full((1, 300), 200.0), torch.full((1, 299), -200.0)], dim=1)
     poisoned = torch.tensor([[1.0, math.nan]])
-    long = 2 * uniform(seed + 3, 4, 1000) - 1, 2 * uniform(seed + 4, 1000, 4) - 1
-    square = uniform(seed + 1, 8, 8), uniform(seed + 2, 8, 8)
+    long = 2 * uniform_tensor(seed + 3, 4, 1000) - 1, 2 * uniform_tensor(seed + 4, 1000, 4) - 1
+    square = uniform_tensor(seed + 1, 8, 8), uniform_tensor(seed + 2, 8, 8)
     return {
         "8 products, FP16 in": (*square, half, single),
         "8 products, BF16 in": (*square, brain, single),

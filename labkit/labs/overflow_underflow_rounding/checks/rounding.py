@@ -9,7 +9,7 @@ import torch
 from labkit.formats import BF16, quantize, spacing
 from labkit.labs.engine import Mistake, attempt, check, number, several, tensor
 from labkit.labs.engine.messages import fill, show
-from labkit.labs.overflow_underflow_rounding.checks.shared import uniform
+from labkit.labs.overflow_underflow_rounding.checks.shared import uniform_tensor
 
 LAB = "03_overflow_underflow_rounding"
 
@@ -235,7 +235,7 @@ _STREAMS = {
 
 def _streams(seed):
     """The streams above, and 100 numbers from 0 to 1."""
-    return _STREAMS | {"100 numbers": uniform(seed, 100).double().tolist()}
+    return _STREAMS | {"100 numbers": uniform_tensor(seed, 100).double().tolist()}
 
 
 def run_welford(welford, seed):

@@ -9,6 +9,6 @@ def row_text(row):
     return f"[{', '.join(texts)}]"
 
 
-def uniform(seed, *shape):
+def uniform_tensor(seed, *shape):
     """Numbers from 0 to 1 as a float32 tensor of this shape, the same for the same seed."""
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))

@@ -11,7 +11,7 @@ from labkit.formats import BF16, quantize, spacing
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
 from labkit.labs.engine.messages import fill
-from labkit.labs.overflow_underflow_rounding.checks.shared import uniform
+from labkit.labs.overflow_underflow_rounding.checks.shared import uniform_tensor
 
 LAB = "03_overflow_underflow_rounding"
 
@@ -110,8 +110,8 @@ def _sums(seed):
         "one number, 3.5": torch.tensor([3.5], dtype=torch.float16),
         "the numbers 1 to 7": torch.arange(1, 8).half(),
         "5000 ones": torch.ones(5000, dtype=torch.float16),
-        "4000 numbers between 0 and 2": (2 * uniform(5, 4000)).half(),
-        "501 numbers between 0 and 2": (2 * uniform(seed + 6, 501)).half(),
+        "4000 numbers between 0 and 2": (2 * uniform_tensor(5, 4000)).half(),
+        "501 numbers between 0 and 2": (2 * uniform_tensor(seed + 6, 501)).half(),
         # As many as one chain adds exactly: their sum is another one at each seed.
         f"{ones} ones": torch.ones(ones, dtype=torch.float16),
     }
@@ -254,8 +254,8 @@ def _additions(seed):
         "257 ones": torch.ones(257, dtype=torch.bfloat16),
         "5000 ones": torch.ones(5000, dtype=torch.bfloat16),
         "1 and 1000 times 1e-4": steps.bfloat16(),
-        "400 numbers between 0 and 1": uniform(6, 400).bfloat16(),
-        "100 numbers between 0 and 1": uniform(seed + 6, 100).bfloat16(),
+        "400 numbers between 0 and 1": uniform_tensor(6, 400).bfloat16(),
+        "100 numbers between 0 and 1": uniform_tensor(seed + 6, 100).bfloat16(),
     }
 
 
