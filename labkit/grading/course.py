@@ -21,8 +21,9 @@ class CourseLab:
 
     ``check_versions`` holds the version of each exercise's check. ``given`` are the texts of the
     code cells that a learner gets, ``stubs`` those in which an answer is to be written; all as
-    ``normal_text`` makes them, to be compared. ``setup`` is the lab's first code cell, ``imports`` are those that only import: each sitting begins with one. ``anchors`` hold the
-    section of each exercise as a link names it.
+    ``normal_text`` makes them, to be compared. ``setup`` is the lab's first code cell, ``imports``
+    are those that only import: each sitting begins with one. ``anchors`` hold the section of each
+    exercise as a link names it.
     """
 
     lab: str
