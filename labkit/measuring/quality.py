@@ -25,55 +25,39 @@ class Impact:
 
     Args:
         accuracies: for each mode the test accuracy of each seed.
-        comparisons: for each mode but the first, its accuracy minus that of the first.
-        control: the first mode from weights that were rounded once to bfloat16, minus itself: what
-            chance makes of a rounding. Batches and their order are those of the pair.
+        comparisons: for each mode its accuracy minus that of the first. Of the first mode itself it
+            is the A/A control, from weights that were rounded once to bfloat16: what chance makes
+            of a rounding. Batches and their order are those of the pair.
     """
 
     accuracies: dict[str, tuple[float, ...]]
     comparisons: dict[str, Verdict]
-    control: Verdict
 
     @property
     def trouble(self) -> str:
         """Why the verdicts are not to be trusted: a bad A/A control. Empty if they are."""
-        if self.control.answer == "equivalent":
+        first, control = next(iter(self.comparisons.items()))
+        if control.answer == "equivalent":
             return ""
         return (
-            f"Bad A/A control: {self._first} from weights rounded once is {self.control.answer}, "
-            "not equivalent to itself. Take more seeds or more test data."
+            f"Bad A/A control: {first} from weights rounded once is {control.answer}, not "
+            "equivalent to itself. Take more seeds or more test data."
         )
 
-    @property
-    def _first(self) -> str:
-        return next(iter(self.accuracies))
-
-    def describe(self) -> str:
-        """The control and each comparison, as lines of text."""
-        lines = [self.trouble] if self.trouble else []
-        lines += [
-            f"A/A control, {self._first} from weights rounded once: {self.control.describe()}"
-        ]
-        for mode, found in self.comparisons.items():
-            lines.append(f"{mode} - {self._first}: {found.describe()}")
-        return "\n".join(lines)
-
     def _repr_html_(self) -> str:
-        rows = []
-        for mode, found in self.accuracies.items():
-            compared = self.comparisons.get(mode, self.control)
-            spread = f"{min(found):.4f} to {max(found):.4f}"
-            rows.append(
-                {
-                    "mode": mode,
-                    "test accuracy (seeds)": f"{fmean(found):.4f} ({spread})",
-                    f"minus {self._first}": compared.interval,
-                    "verdict": compared.answer if mode in self.comparisons else "A/A control",
-                }
-            )
+        first, control = next(iter(self.comparisons.items()))
+        rows = [
+            {
+                "mode": mode,
+                "test accuracy (seeds)": f"{fmean(own):.4f} ({min(own):.4f} to {max(own):.4f})",
+                f"minus {first}": self.comparisons[mode].interval,
+                "verdict": "A/A control" if mode == first else self.comparisons[mode].answer,
+            }
+            for mode, own in self.accuracies.items()
+        ]
         below = (
-            f"{len(self.control.pairs)} pairs; margin {self.control.margin:g}; one step of the "
-            f"measure is {self.control.step:.2g}. A/A: from weights rounded once."
+            f"{len(control.pairs)} pairs; margin {control.margin:g}; one step of the measure is "
+            f"{control.step:.2g}. A/A: {first} from weights rounded once."
         )
         return table(rows, above=[self.trouble] if self.trouble else [], below=below)
 
@@ -144,29 +128,23 @@ def accuracy_impact(
         bar.update()
         return evaluate(model, *test_data, precision=mode)
 
-    first, *others = modes
+    total = len(seeds) * (len(modes) + 1)
     with (
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        tqdm(
-            total=len(seeds) * (len(modes) + 1), desc="runs", leave=False, disable=not progress
-        ) as bar,
+        tqdm(total=total, desc="runs", leave=False, disable=not progress) as bar,
     ):
         found = {mode: tuple(accuracy(mode, seed) for seed in seeds) for mode in modes}
-        again = [accuracy(first, seed, rounded=True) for seed in seeds]
+        again = [accuracy(modes[0], seed, rounded=True) for seed in seeds]
     step = 1 / test_data[1].numel()  # one image more or less
 
     def over_first(accuracies: Sequence[float]) -> list[float]:
-        return [one - other for one, other in zip(accuracies, found[first], strict=True)]
+        return [one - other for one, other in zip(accuracies, found[modes[0]], strict=True)]
 
     control = over_first(again)
-    return Impact(
-        accuracies=found,
-        comparisons={
-            mode: verdict(over_first(found[mode]), margin, control=control, step=step)
-            for mode in others
-        },
-        control=verdict(control, margin, step=step),
-    )
+    compared = {modes[0]: verdict(control, margin, step=step)}
+    for mode in modes[1:]:
+        compared[mode] = verdict(over_first(found[mode]), margin, control=control, step=step)
+    return Impact(found, compared)
 
 
 def _shuffled(data: Batch, batch_size: int, epochs: int, seed: int) -> Iterator[Batch]:

@@ -28,8 +28,6 @@ from labkit.training.precision import device_named
 _SAMPLE = 0.005  # seconds: a thousand times what reading a clock or a launch costs
 _LONGEST = 1.0  # seconds that a single product may take
 _MOST_ROUNDS = 200  # beyond, intervals narrow slowly
-_COPIED = {"cpu": 2**27}  # bytes read, and as many written: beyond most caches
-_COPIED_ELSEWHERE = 2**30
 _CAST = 2**24  # bytes of float32
 
 
@@ -69,7 +67,16 @@ def measure(
     if not seconds > 0:
         raise ValueError(f"seconds={seconds!r}: pass a number above 0")
     deadline = time.perf_counter() + seconds
-    timings = _operations(device, dtypes, sizes)
+    copied = 2**27 if device.type == "cpu" else 2**30  # bytes: beyond most caches
+    timings = [
+        Timing("matmul", dtype, size, work=2.0 * size**3)
+        for size in sorted(sizes)
+        for dtype in dtypes
+    ]
+    timings.append(Timing("copy", "fp32", copied, work=2.0 * copied))
+    for dtype in ("fp16", "bf16", "fp8"):
+        moved = _CAST * (1 + DTYPE_NAMED[dtype].torch.itemsize / 4)
+        timings.append(Timing("cast", dtype, _CAST, work=moved))
     arms: dict[int, Callable[[], float]] = {}  # by the place of the timing
     per_work: dict[tuple[str, str], float] = {}
     for place, timing in enumerate(timings):
@@ -87,46 +94,26 @@ def measure(
         timing = timings[place]
         if timing.what == "matmul" and (timing.size not in twice or timing.dtype == "fp32"):
             twice[timing.size] = place
-    places, rounds = [*arms, *twice.values()], []
-    turns = take_turns([arms[place] for place in places])
+    turns, rounds = take_turns([*arms.values(), *map(arms.__getitem__, twice.values())]), []
     for times in tqdm(turns, "measure", unit=" rounds", leave=False, disable=not progress):
         rounds.append(times)
         late = time.perf_counter() >= deadline
         if len(rounds) == _MOST_ROUNDS or (late and len(rounds) >= FEWEST_ROUNDS):
             break
     columns = list(zip(*rounds, strict=True))
-    for place, column in zip(places, columns, strict=True):
-        first = not timings[place].seconds
-        timings[place] = (
-            replace(timings[place], seconds=column)
-            if first
-            else replace(timings[place], again=column)
-        )
+    seconds_of = dict(zip(arms, columns, strict=False))
+    again_of = dict(zip(twice.values(), columns[len(arms) :], strict=True))
     threads = f", {(n := torch.get_num_threads())} thread{'s' * (n > 1)}"
     return Measurement(
         device=described(str(device)).name + threads * (device.type == "cpu"),
         torch=torch.__version__,
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
-        timings=tuple(timings),
+        timings=tuple(
+            replace(timing, seconds=seconds_of.get(place, ()), again=again_of.get(place, ()))
+            for place, timing in enumerate(timings)
+        ),
         margin=margin,
     )
-
-
-def _operations(device: torch.device, dtypes: Sequence[str], sizes: Sequence[int]) -> list[Timing]:
-    """What is to be timed, without times."""
-    copied = _COPIED.get(device.type, _COPIED_ELSEWHERE)
-    return [
-        *(
-            Timing("matmul", dtype, size, work=2.0 * size**3)
-            for size in sorted(sizes)
-            for dtype in dtypes
-        ),
-        Timing("copy", "fp32", copied, work=2.0 * copied),
-        *(
-            Timing("cast", dtype, _CAST, work=_CAST * (1 + DTYPE_NAMED[dtype].torch.itemsize / 4))
-            for dtype in ("fp16", "bf16", "fp8")
-        ),
-    ]
 
 
 def _arm(timing: Timing, device: torch.device) -> tuple[Callable[[], float], float]:

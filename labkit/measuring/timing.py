@@ -9,11 +9,11 @@ way, by one clock, and return a ``Measurement``; ``verdicts`` says what its rati
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import isnan, nan
-from statistics import quantiles
+from math import nan
 from time import perf_counter
 from typing import TypeVar
 
+import numpy as np
 import torch
 from matplotlib.ticker import AutoLocator, NullLocator
 
@@ -49,11 +49,7 @@ def clock(device: torch.device) -> float:
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """Lower quartile, median and upper quartile, interpolated; NaN without values or with a NaN."""
-    if not values or any(map(isnan, values)):
-        return nan, nan, nan
-    if len(values) == 1:  # quantiles() of Python 3.11 and 3.12 wants two
-        return (values[0],) * 3
-    low, middle, high = quantiles(values, n=4, method="inclusive")
+    low, middle, high = np.quantile(values or [nan], (0.25, 0.5, 0.75)).tolist()
     return low, middle, high
 
 
@@ -174,6 +170,9 @@ class Measurement:
         kind = one.what, one.size
         return next((t for t in self.timings if t.again and (t.what, t.size) == kind), None)
 
+    def _twice_named(self) -> str:
+        return " or ".join(sorted({timing.dtype for timing in self.timings if timing.again}))
+
     @property
     def trouble(self) -> str:
         """Why these times are not to be trusted: bad A/A controls. Empty if they are.
@@ -234,7 +233,8 @@ class Measurement:
         }
 
     def _repr_html_(self) -> str:
-        below = f"Time ratio: over what ran twice (A/A); margin {100 * self.margin:g} %."
+        margin = f"margin {100 * self.margin:g} %"
+        below = f"Time ratio: over {self._twice_named()}, round by round; {margin}."
         rows = [self._row(timing) for timing in self.timings]
         return table(rows, above=self._above(), below=" ".join([below, *self.notes]))
 
@@ -260,9 +260,9 @@ class Measurement:
         axes.xaxis.set(
             major_locator=AutoLocator(), major_formatter="{x:g}", minor_locator=NullLocator()
         )
-        axes.set_xlabel("time over that of what ran twice")
+        axes.set_xlabel(f"time over that of {self._twice_named()}")
         where = f"on {self.device}" + ", 16 bits emulated" * self.emulated
         words = f"Measured {where}.", self.trouble, "Dots: pairs. Bars: 95 % intervals."
-        band = f"Grey band: the margin, {low:.3g} to {high:.3g}"
+        band = f"Grey band: the margin, {low:.3g} to {high:.3g}."
         caption = " ".join(filter(None, (*words, band)))
         return Picture(figure, caption, f"{'. '.join(spoken)}.")
