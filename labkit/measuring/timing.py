@@ -218,7 +218,7 @@ class Measurement:
             "operation": timing.what,
             "dtype": timing.dtype,
             "size": timing._readable_size,
-            "rate": "" if timing.why_not else f"{timing.rate / 1e9:.3g} {unit}",
+            "rate": f"{timing.rate / 1e9:.3g} {unit}" if timing.work and timing.seconds else "",
             "ms (quartiles)": timing.why_not or f"{middle:.3g} ({low:.3g} to {high:.3g})",
             "time ratio": "",
             "verdict": "",
