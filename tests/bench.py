@@ -54,16 +54,13 @@ def compare(title: str, runs: dict[str, Run], *, rounds: int, warm_up: bool = Tr
         for arm in arms:
             arm()
     *columns, again = zip(*islice(take_turns(arms), rounds), strict=True)
-    first, *others = (
-        Timing("run", name, seconds=seconds) for name, seconds in zip(runs, columns, strict=True)
+    timings = [Timing("run", name, seconds=own) for name, own in zip(runs, columns, strict=True)]
+    timings[0] = replace(timings[0], again=again)
+    device, now = described("cpu").name, datetime.now(UTC).isoformat()
+    found = Measurement(
+        device=device, torch=torch.__version__, measured=now, timings=tuple(timings)
     )
-    measurement = Measurement(
-        device=described("cpu").name,
-        torch=torch.__version__,
-        measured=datetime.now(UTC).isoformat(),
-        timings=(replace(first, again=again), *others),
-    )
-    print(f"\n{title}\n{measurement.describe()}", flush=True)
+    print(f"\n{title}\n{found.describe()}", flush=True)
 
 
 def timed(run: Callable[[], object], repeats: int = 1) -> float:

@@ -83,10 +83,9 @@ class Verdict:
         line += f" against a margin of {margin}: {self.answer}"
         if self.times or not self.coarse:
             return line
-        if self.step:
-            line += f". The interval is one step of the measure, {self.step:.2g}: it cannot show"
-            return f"{line} less"
-        return f"{line}. All pairs differ by as much: a coarse measure, and no certainty"
+        step = f"is one step of the measure, {self.step:.2g}: it cannot show less"
+        alike = "All pairs differ by as much: the interval shows a coarse measure, not certainty"
+        return f"{line}. {f'The interval {step}' if self.step else alike}"
 
 
 def verdict(
