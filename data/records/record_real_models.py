@@ -55,7 +55,7 @@ def impact(make, train_data, test_data, epochs, batch_size):
     )  # fmt: skip
     return {
         "by_precision": {name: rounded(each) for name, each in found.accuracies.items()},
-        "control": rounded(found.control.differences),
+        "control": rounded(found.comparisons[PRECISIONS[0]].pairs),
         "samples": len(test_data[1]),
     }
 

@@ -4,21 +4,19 @@ Each pair trains from the same weights on the same batches, so all that differs 
 ``verdicts`` says what the differences mean against a margin that was named beforehand.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
-from labkit.base.home import Picture
-from labkit.measuring.showing import intervals, table
+from labkit.measuring.showing import table
+from labkit.measuring.speed import Make, check_modes, check_whole
 from labkit.measuring.verdicts import Verdict, check_margin, verdict
 from labkit.training.batches import Batch, Loss, check_batch
 from labkit.training.loop import evaluate, train
-from labkit.training.precision import check_values, device_named, precision_named
+from labkit.training.precision import check_values, device_named
 
 
 @dataclass(frozen=True)
@@ -26,82 +24,48 @@ class Impact:
     """What ``accuracy_impact`` returns. Accuracies are shares from 0 to 1.
 
     Args:
-        seeds: one pair each.
         accuracies: for each mode the test accuracy of each seed.
-        comparisons: for each mode but the first, its accuracy minus that of the first.
-        control: the first mode from weights that were rounded once to bfloat16, minus itself: what
-            chance makes of a rounding. Batches and their order are those of the pair.
-        margin: the largest difference in accuracy that would not matter.
+        comparisons: for each mode its accuracy minus that of the first. Of the first mode itself it
+            is the A/A control, from weights that were rounded once to bfloat16: what chance makes
+            of a rounding. Batches and their order are those of the pair.
     """
 
-    seeds: tuple[int, ...]
     accuracies: dict[str, tuple[float, ...]]
     comparisons: dict[str, Verdict]
-    control: Verdict
-    margin: float
 
     @property
     def trouble(self) -> str:
         """Why the verdicts are not to be trusted: a bad A/A control. Empty if they are."""
-        if self.control.answer == "equivalent":
+        first, control = next(iter(self.comparisons.items()))
+        if control.answer == "equivalent":
             return ""
         return (
-            f"Bad A/A control: {self._first} from weights rounded once is {self.control.answer}, "
-            "not equivalent to itself. Take more seeds or more test data."
+            f"Bad A/A control: {first} from weights rounded once is {control.answer}, not "
+            "equivalent to itself. Take more seeds or more test data."
         )
-
-    @property
-    def _first(self) -> str:
-        return next(iter(self.accuracies))
-
-    def describe(self) -> str:
-        """The control and each comparison, as lines of text."""
-        lines = [f"A/A control, {self._first} from weights rounded once: {self.control.describe()}"]
-        lines += [self.trouble] if self.trouble else []
-        for mode, found in self.comparisons.items():
-            lines.append(f"{mode} - {self._first}: {found.describe()}")
-        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = []
-        for mode, found in self.accuracies.items():
-            said = self.comparisons.get(mode, self.control)
-            rows.append(
-                {
-                    "mode": mode,
-                    "test accuracy (seeds)": f"{fmean(found):.4f} ({min(found):.4f} to "
-                    f"{max(found):.4f})",
-                    f"minus {self._first}": f"{'A/A ' * (said is self.control)}{said.mean:+.4f} "
-                    f"(95 % CI {said.low:+.4f} to {said.high:+.4f}{', one step' * said.coarse})",
-                    "verdict": "" if said is self.control else said.answer,
-                }
-            )
+        first, control = next(iter(self.comparisons.items()))
+        rows = [
+            {
+                "mode": mode,
+                "test accuracy (seeds)": f"{fmean(own):.4f} ({min(own):.4f} to {max(own):.4f})",
+                f"minus {first}": self.comparisons[mode].interval,
+                "verdict": "A/A control" if mode == first else self.comparisons[mode].answer,
+            }
+            for mode, own in self.accuracies.items()
+        ]
         below = (
-            f"{len(self.seeds)} pairs; margin {self.margin:g}; one step of the measure is "
-            f"{self.control.step:.2g}."
+            f"{len(control.pairs)} pairs; margin {control.margin:g}; one step of the measure is "
+            f"{control.step:.2g}. A/A: {first} from weights rounded once."
         )
         return table(rows, above=[self.trouble] if self.trouble else [], below=below)
-
-    def plot(self) -> Picture:
-        """The differences of all pairs with their intervals, the A/A control first."""
-        found = {f"{self._first}, rounded once": self.control} | self.comparisons
-        said = ["A/A control", *(v.answer for v in self.comparisons.values())]
-        return intervals(
-            {
-                name: (v.differences, v.low, v.mean, v.high, word)
-                for (name, v), word in zip(found.items(), said, strict=True)
-            },
-            none=0,
-            margin=(-self.margin, self.margin),
-            label=f"test accuracy minus that of {self._first}",
-            caption=f"Measured: {len(self.seeds)} paired runs. {self.trouble}".strip(),
-        )
 
 
 def accuracy_impact(
     modes: Sequence[str] = ("fp32", "bf16"),
     *,
-    make: Callable[[], tuple[nn.Module, Optimizer]],
+    make: Make,
     train_data: Batch,
     test_data: Batch,
     epochs: int = 5,
@@ -132,13 +96,12 @@ def accuracy_impact(
         ValueError: an argument is not as described, or samples and labels differ in number, or
             ``train`` does not take the model or its parameters are uninitialised.
     """
-    _check_modes(modes)
+    check_modes(modes, 2)
     seeds, device = tuple(seeds), device_named(device)
     if len(set(seeds)) != len(seeds) or len(seeds) < 2:
         raise ValueError(f"seeds={seeds}: pass 2 or more, each once, such as range(5)")
-    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
-        if value != int(value) or value < 1:
-            raise ValueError(f"{name}={value!r}: pass a whole number from 1 on")
+    check_whole("epochs", epochs, 1)
+    check_whole("batch_size", batch_size, 1)
     check_margin(margin)
     check_batch(train_data, "train_data")
     check_batch(test_data, "test_data")
@@ -153,67 +116,42 @@ def accuracy_impact(
                     parameter.copy_(parameter.bfloat16())
         # Whatever else is drawn, such as dropout, is the same for every mode.
         torch.manual_seed(seed)
-        batches = _Shuffled(*train_data, batch_size, seed)
         train(
             model,
-            batches,
+            _shuffled(train_data, batch_size, epochs, seed),
             optimizer=optimizer,
             loss_fn=loss_fn,
             precision=mode,
-            epochs=epochs,
             device=device,
             progress=False,
         )
-        found = evaluate(model, *test_data, precision=mode)
         bar.update()
-        return found
+        return evaluate(model, *test_data, precision=mode)
 
-    first, *others = modes
+    total = len(seeds) * (len(modes) + 1)
     with (
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        tqdm(
-            total=len(seeds) * (len(modes) + 1), desc="runs", leave=False, disable=not progress
-        ) as bar,
+        tqdm(total=total, desc="runs", leave=False, disable=not progress) as bar,
     ):
         found = {mode: tuple(accuracy(mode, seed) for seed in seeds) for mode in modes}
-        again = [accuracy(first, seed, rounded=True) for seed in seeds]
+        again = [accuracy(modes[0], seed, rounded=True) for seed in seeds]
     step = 1 / test_data[1].numel()  # one image more or less
 
     def over_first(accuracies: Sequence[float]) -> list[float]:
-        return [one - other for one, other in zip(accuracies, found[first], strict=True)]
+        return [one - other for one, other in zip(accuracies, found[modes[0]], strict=True)]
 
     control = over_first(again)
-
-    return Impact(
-        seeds=seeds,
-        accuracies=found,
-        comparisons={
-            mode: verdict(over_first(found[mode]), margin, control=control, step=step)
-            for mode in others
-        },
-        control=verdict(control, margin, step=step),
-        margin=margin,
-    )
+    compared = {modes[0]: verdict(control, margin, step=step)}
+    for mode in modes[1:]:
+        compared[mode] = verdict(over_first(found[mode]), margin, control=control, step=step)
+    return Impact(found, compared)
 
 
-class _Shuffled:
+def _shuffled(data: Batch, batch_size: int, epochs: int, seed: int) -> Iterator[Batch]:
     """The samples in batches, in another order each epoch; the orders follow from the seed."""
-
-    def __init__(self, inputs: Tensor, targets: Tensor, batch_size: int, seed: int) -> None:
-        self.inputs, self.targets, self.batch_size = inputs, targets, batch_size
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def __iter__(self) -> Iterator[Batch]:
-        order = torch.randperm(len(self.inputs), generator=self.generator)
-        for part in order.split(self.batch_size):
-            yield self.inputs[part], self.targets[part]
-
-
-def _check_modes(modes: Sequence[str]) -> None:
-    for mode in modes:
-        precision_named(mode)
-    if isinstance(modes, str) or len(modes) < 2 or len(set(modes)) != len(modes):
-        raise ValueError(
-            f"modes={modes!r}: pass two or more different ones, such as ('fp32', 'bf16'). The A/A "
-            "control of the first is made without being asked for"
-        )
+    inputs, targets = data
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        order = torch.randperm(len(inputs), generator=generator)
+        for part in order.split(batch_size):
+            yield inputs[part], targets[part]

@@ -1,31 +1,29 @@
 """What was measured on a machine, kept with its provenance.
 
 A figure is measured here, emulated, or recorded on a device that has a name. ``labkit record``
-makes the last kind: products by dtype, training steps by precision, and, on
-a GPU, whole runs by real and by emulated AMP. A recording is one JSON file, those of the course are
-in data/recordings.
+makes the last kind: products by dtype, training steps by precision, and, on a GPU, whole runs by
+real and by emulated AMP. A recording is one JSON file, those of the course are in data/recordings.
 """
 
 import json
 import platform
-import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from types import GenericAlias
-from typing import Annotated, get_type_hints
 
 import torch
-from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter, ValidationError
-from pydantic_core import ArgsKwargs
+from pydantic import ConfigDict, TypeAdapter
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils import collect_env
 
-from labkit.base.home import DATA, replace_file
-from labkit.measuring.report import Benchmark
-from labkit.measuring.speed import benchmark
-from labkit.measuring.throughput import Measurement, measure
+from labkit.base.files import replace_file
+from labkit.base.paths import DATA
+from labkit.measuring.speed import Make, benchmark
+from labkit.measuring.throughput import measure
+from labkit.measuring.timing import Measurement
 from labkit.measuring.verdicts import FEWEST_ROUNDS
 from labkit.training.batches import Batch
 from labkit.training.data import batches, character_batches, characters, digits, shakespeare
@@ -38,17 +36,6 @@ RECORDED = tuple(name for name in PRECISIONS if not name.startswith("pure_"))
 """The precisions that each run is recorded in on a GPU."""
 EMULATED = ("fp32", "bf16", "fp16")
 """Those of them that are recorded under emulation besides, to be compared."""
-
-_COLUMNS = tuple(StepRecord.__dataclass_fields__)
-# One list a step: names at each would be most of a file.
-_Step = Annotated[
-    StepRecord,
-    BeforeValidator(lambda row: ArgsKwargs(tuple(row)) if isinstance(row, list) else row),
-    PlainSerializer(
-        lambda step: tuple(vars(step).values()),
-        return_type=GenericAlias(tuple, tuple(get_type_hints(StepRecord).values())),
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -65,7 +52,7 @@ class RecordedRun:
     run: str
     precision: str
     emulated: bool
-    steps: tuple[_Step, ...]
+    steps: tuple[StepRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +65,7 @@ class Recording:
         torch, python, system: versions.
         recorded: when, in UTC, ISO 8601.
         command: what made it.
-        measurement: products, a copy and casts by dtype.
-        benchmarks: by a name of RUNS, training steps by precision.
+        measurements: "matmuls", with a copy and casts, and "steps of" each of RUNS.
         runs: whole runs, on a GPU only.
     """
 
@@ -94,19 +80,14 @@ class Recording:
     system: str
     recorded: str
     command: str
-    measurement: Measurement
-    benchmarks: dict[str, Benchmark]
+    measurements: dict[str, Measurement]
     runs: tuple[RecordedRun, ...]
 
     @property
     def trouble(self) -> tuple[str, ...]:
-        """What is wrong with the times: a sentence for each bad A/A control, empty if all are good.
-
-        A control is good if its interval lies within 5 % of 1 (``verdicts.CONTROL_MARGIN``).
-        """
-        found = {"matmuls": self.measurement.trouble}
-        found |= {f"steps of {name}": done.trouble for name, done in self.benchmarks.items()}
-        return tuple(f"{what}: {said}" for what, said in found.items() if said)
+        """A sentence for each measurement with a bad A/A control, empty if all are good."""
+        found = self.measurements.items()
+        return tuple(f"{what}: {measured.trouble}" for what, measured in found if measured.trouble)
 
     @property
     def source(self) -> str:
@@ -115,24 +96,30 @@ class Recording:
         return f"recorded on {self.device}, torch {self.torch}, {self.recorded[:10]}{flag}"
 
 
-_Ready = tuple[nn.Module, Iterable[Batch], Optimizer, int]
+_Ready = tuple[Make, Iterable[Batch], int]
 
 
 def _digits_cnn() -> _Ready:
-    split, model = digits(), SmallCNN()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return model, batches(split.train_images, split.train_labels, 64), optimizer, 9
+    def make() -> tuple[nn.Module, Optimizer]:
+        model = SmallCNN()
+        return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    data = digits()
+    return make, batches(data.train_images, data.train_labels, 64), 9
 
 
 def _character_gpt() -> _Ready:
     text = shakespeare()
-    model = SmallGPT(characters(text).size, context=64)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    return model, character_batches(text, 64, 16, steps=200), optimizer, 1
+
+    def make() -> tuple[nn.Module, Optimizer]:
+        model = SmallGPT(characters(text).size, context=64)
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    return make, character_batches(text, 64, 16, steps=200), 1
 
 
 RUNS: dict[str, Callable[[], _Ready]] = {"digits-cnn": _digits_cnn, "character-gpt": _character_gpt}
-"""Name -> a function that gives model, batches, optimizer and epochs: about 200 steps, seed 0."""
+"""Name -> what gives the maker of model and optimizer, batches, and epochs: about 200 steps."""
 
 
 def record(
@@ -153,46 +140,45 @@ def record(
     Raises:
         ValueError: a device that is not there or has no autocast.
     """
-    kind = torch.device(device).type
-    modes = ("fp32", "tf32", "bf16", "fp16") if kind == "cuda" else ("fp32", "bf16", "fp16")
-    device_named(device)
+    kind = device_named(device).type
+    cuda = kind == "cuda"
     say(f"matmuls, a copy and casts on {device}")
     sizes = (64, 128) if quick else (256, 512, 1024, 2048) + ((4096, 8192) if kind != "cpu" else ())
-    measurement = measure(device, sizes=sizes, seconds=2 if quick else 180)
-    benchmarks = {}
-    for name in RUNS:
+    matmuls = measure(device, sizes=sizes, seconds=2 if quick else 180)
+    measurements, runs = {"matmuls": matmuls}, []
+    modes = ("fp32", "tf32", "bf16", "fp16") if cuda else ("fp32", "bf16", "fp16")
+    steps, rounds = (1, FEWEST_ROUNDS) if quick else (5, 25)
+    for name, ready in RUNS.items():
         say(f"training steps of {name}")
-        benchmarks[name] = _benchmark(name, modes, device, quick=quick)
-    runs = []
-    if kind == "cuda" and not quick:
-        for name in RUNS:
+        make, loader, _ = ready()
+        some = list(islice(loader, 20))
+        measurements[f"steps of {name}"] = benchmark(
+            modes, make=make, batches=some, steps=steps, rounds=rounds, device=device
+        )
+        if cuda and not quick:
             for precision in RECORDED:
                 say(f"{name} in {precision}")
                 runs.append(record_run(name, precision, device))
             runs += [record_run(name, precision, "cpu") for precision in EMULATED]
     return Recording(
-        device=measurement.device,
-        driver=_driver(kind),
-        cuda=torch.version.cuda if kind == "cuda" else None,
+        device=matmuls.device,
+        driver=collect_env.get_nvidia_driver_version(collect_env.run) if cuda else None,
+        cuda=torch.version.cuda if cuda else None,
         torch=torch.__version__,
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()}",
         recorded=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
-        measurement=measurement,
-        benchmarks=benchmarks,
+        measurements=measurements,
         runs=tuple(runs),
     )
 
 
 def record_run(run: str, precision: str, device: str, *, progress: bool = True) -> RecordedRun:
-    """Train one of RUNS on the device, emulated on a CPU.
-
-    Raises:
-        ValueError: an unknown run; what ``train`` refuses, such as a device that is not there.
-    """
+    """Train one of RUNS, with seed 0, on the device, emulated on a CPU."""
     torch.manual_seed(0)
-    model, loader, optimizer, epochs = _named(run)()
+    make, loader, epochs = RUNS[run]()
+    model, optimizer = make()
     steps = train(
         model,
         loader,
@@ -210,9 +196,8 @@ _RECORDING = TypeAdapter(Recording)
 
 def save(recording: Recording, path: Path) -> None:
     """Write the recording as JSON; inf and NaN are the strings "Infinity" and "NaN"."""
-    content = json.loads(_RECORDING.dump_json(recording)) | {"columns": _COLUMNS}
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps(content, allow_nan=False) + "\n")
+    replace_file(path, _RECORDING.dump_json(recording).decode() + "\n")
 
 
 def load(path: Path) -> Recording:
@@ -222,51 +207,13 @@ def load(path: Path) -> Recording:
         ValueError: the file is not a recording, or is one of another version of labkit.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        columns = content.pop("columns")
-        if tuple(columns) != _COLUMNS:
-            raise ValueError(f"its columns of a step are {columns}, not {list(_COLUMNS)}")
-        return _RECORDING.validate_python(content)
-    except ValidationError as error:
-        first, *_ = error.errors()
-        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        why = repr(error)
-    raise ValueError(f"{path} is no recording of this labkit, make one with `labkit record`: {why}")
+        return _RECORDING.validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is no recording of this labkit, make one with `labkit record`: {error}"
+        ) from None
 
 
 def recordings(folder: Path = FOLDER) -> list[Recording]:
     """All recordings that came with the course, by file name."""
     return [load(path) for path in sorted(folder.glob("*.json"))]
-
-
-# What is recorded
-
-
-def _named(run: str) -> Callable[[], tuple]:
-    if run not in RUNS:
-        raise ValueError(f"run={run!r}: pass one of {', '.join(map(repr, RUNS))}")
-    return RUNS[run]
-
-
-def _benchmark(name: str, modes: tuple[str, ...], device: str, *, quick: bool) -> Benchmark:
-    _, loader, _, _ = _named(name)()
-    every = [batch for batch, _ in zip(loader, range(20), strict=False)]
-
-    def make() -> tuple:
-        model, _, optimizer, _ = _named(name)()
-        return model, optimizer
-
-    steps, rounds = (1, FEWEST_ROUNDS) if quick else (5, 25)
-    return benchmark(modes, make=make, batches=every, steps=steps, rounds=rounds, device=device)
-
-
-def _driver(kind: str) -> str | None:
-    if kind != "cuda":
-        return None
-    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        said = subprocess.run(ask, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return said.strip().splitlines()[0] if said.strip() else None

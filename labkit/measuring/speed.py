@@ -1,13 +1,13 @@
 """``benchmark``: precisions beside one another in a real training loop.
 
 A speed-up is a claim about pairs. Every mode trains a model of its own from the same weights, the
-modes take turns (``labkit.measuring.arms``), and the first one runs twice. ``report`` shows what
-came of it, and ``verdicts`` says which mode is faster.
+modes take turns (``labkit.measuring.timing``), and the first one runs twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count, islice, pairwise
 from statistics import fmean, median
 from time import perf_counter
@@ -18,63 +18,50 @@ from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
 from labkit.devices.probe import described
-from labkit.measuring.arms import ratio, synchronize, take_turns
 from labkit.measuring.efficiency import work_and_memory
-from labkit.measuring.energy import NvmlCounter, RaplCounter, energy_counter
-from labkit.measuring.report import Benchmark, ModeResult
+from labkit.measuring.energy import EnergyCounter, energy_counter
+from labkit.measuring.timing import Measurement, Timing, clock, take_turns
 from labkit.measuring.verdicts import TIME_MARGIN, check_margin
 from labkit.training.batches import Batch, Loss, check_batch
-from labkit.training.loop import StepRecord, evaluate, train
+from labkit.training.loop import StepRecord, TrainingRun, evaluate, train
 from labkit.training.precision import check_values, device_named, precision_named
 
 Make = Callable[[], tuple[nn.Module, Optimizer]]
 
 
-# A mode in training
+@dataclass
+class _Arm:
+    """A model in training, a block of steps at a time.
 
+    Args:
+        fit: ``train``, with the settings that all arms have.
+        unread: batches without end.
+        seeds: of the blocks: the same dropout, and the same shuffle of a loader, for every arm.
+        scaler: the first block makes it, the others go on with it.
+        records: of all steps.
+        waiting, joules: of each block, the share of its timed steps that waited for batches, and
+            what a counter says.
+    """
 
-@dataclass(frozen=True)
-class _Block:
-    """Seconds of each timed step, seconds that these waited for their batches, joules of all."""
+    mode: str
+    model: nn.Module
+    optimizer: Optimizer
+    fit: Callable[..., TrainingRun]
+    unread: Iterator[Batch]
+    seeds: Iterator[int]
+    steps: int
+    device: torch.device
+    counter: EnergyCounter | None
+    scaler: torch.amp.GradScaler | None = None
+    records: list[StepRecord] = field(default_factory=list)
+    waiting: list[float] = field(default_factory=list)
+    joules: list[float] = field(default_factory=list)
 
-    seconds: list[float]
-    waiting: float
-    joules: float
+    def block(self) -> float:
+        """Train a block; the seconds of its median step.
 
-    @property
-    def waiting_share(self) -> float:
-        return self.waiting / sum(self.seconds) if any(self.seconds) else 0.0
-
-
-class _Training:
-    """One model in training, a block of steps at a time."""
-
-    def __init__(
-        self,
-        mode: str,
-        make: Make,
-        batches: Iterable[Batch],
-        *,
-        seed: int,
-        steps: int,
-        loss_fn: Loss | None,
-        device: torch.device,
-        counter: RaplCounter | NvmlCounter | None,
-    ) -> None:
-        self.mode, self.steps, self.loss_fn = mode, steps, loss_fn
-        self.device, self.counter = device, counter
-        torch.manual_seed(seed)
-        self.model, self.optimizer = make()
-        # The first block makes it, the others go on with it.
-        self.scaler: torch.amp.GradScaler | None = None
-        self.unread = _endless(batches)
-        self.seeds = count(seed)
-        self.trained = self.skipped = 0
-        self.losses: list[float] = []  # of the latest block
-
-    def block(self) -> _Block:
-        """Train a block. Its first step finds the caches full of another arm: it is not timed."""
-        # The same dropout, and the same shuffle of a loader, for every arm.
+        The first step finds the caches full of another arm: it is not timed.
+        """
         torch.manual_seed(next(self.seeds))
         ends, waits = [], []
 
@@ -85,28 +72,21 @@ class _Training:
                 waits.append(perf_counter() - start)
                 yield batch
 
-        def look(record: StepRecord) -> None:
-            synchronize(self.device)  # the update may still be running
-            ends.append(perf_counter())
-
         before = self.counter.joules() if self.counter else 0.0
-        records = train(
+        run = self.fit(
             self.model,
             read(),
             optimizer=self.optimizer,
-            loss_fn=self.loss_fn,
             precision=self.mode,
-            device=self.device,
             scaler=self.scaler,
-            on_step=look,
-            progress=False,
+            on_step=lambda _: ends.append(clock(self.device)),  # the update may still be running
         )
-        joules = self.counter.joules() - before if self.counter else 0.0
-        self.scaler = records.scaler if precision_named(self.mode).scaled else None
-        self.trained += len(records)
-        self.skipped += sum(record.skipped for record in records)
-        self.losses = [record.loss for record in records]
-        return _Block([end - start for start, end in pairwise(ends)], sum(waits[1:]), joules)
+        self.joules.append(self.counter.joules() - before if self.counter else 0.0)
+        self.scaler = run.scaler if precision_named(self.mode).scaled else None
+        self.records += run
+        seconds = [end - start for start, end in pairwise(ends)]
+        self.waiting.append(sum(waits[1:]) / sum(seconds) if any(seconds) else 0.0)
+        return median(seconds)
 
 
 def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -117,28 +97,9 @@ def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
             yield batch
         if empty:
             raise ValueError(
-                f"batches, a {type(batches).__name__}, gave nothing when it was read again, and "
-                "every arm reads it: pass list(batches), or a DataLoader"
+                f"batches, a {type(batches).__name__}, gave nothing, and every arm reads it again: "
+                "pass at least one (inputs, targets), in a list or a DataLoader"
             )
-
-
-def _peak_bytes(
-    mode: str, make: Make, batch: Batch, loss_fn: Loss | None, device: torch.device
-) -> int:
-    """What CUDA allocates at most for a model, its optimizer and two of its steps."""
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    model, optimizer = make()
-    train(
-        model,
-        [batch, batch],
-        optimizer=optimizer,
-        loss_fn=loss_fn,
-        precision=mode,
-        device=device,
-        progress=False,
-    )
-    return torch.cuda.max_memory_allocated(device) - before
 
 
 def benchmark(
@@ -155,13 +116,20 @@ def benchmark(
     seed: int = 0,
     device: str | torch.device = "cpu",
     progress: bool = True,
-) -> Benchmark:
+) -> Measurement:
     """Train every mode in turns, the first one twice, and report what each step took and gave.
 
     A round is a block of steps of every arm, in a shuffled order. The first step of a block is not
     timed, nor are the first ``warm_up`` rounds. Every arm goes on with its own model, optimizer and
     loss scale, ``(warm_up + rounds) * (steps + 1)`` steps in all. The global random state is left
     as it was. An interrupt ends it without a report.
+
+    The facts of each timing are "loss", the mean of the last round; "steps" and "skipped steps",
+    all that were trained and those without an update for inf or NaN; "memory" in bytes, and "waits
+    for data", the share of a step's time in the median round, from 0 to 1; with test data "test
+    accuracy", from 0 to 1; and "J a step" where a counter can be read. The work is the FLOP of the
+    matrix products and convolutions, forward and backward, of the first batch; what checkpointing
+    computes twice counts twice.
 
     Args:
         modes: some of PRECISIONS, each once; the others are compared with the first.
@@ -183,123 +151,105 @@ def benchmark(
             one that ``train`` does not take or whose parameters are uninitialised.
     """
     device = device_named(device)
-    _check(modes, batches, steps=steps, rounds=rounds, warm_up=warm_up)
-    check_margin(margin)
-    counter = energy_counter(device)
-    if test is not None:
-        check_batch(test, "test")
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        first_batch = _first(batches)
-        trainings = [
-            _Training(
-                mode,
-                make,
-                batches,
-                seed=seed,
-                steps=steps,
-                loss_fn=loss_fn,
-                device=device,
-                counter=counter,
-            )
-            for mode in (*modes, modes[0])
-        ]
-        _check_equal([training.model for training in trainings])
-        total = (warm_up + rounds) * len(trainings)
-        with tqdm(total=total, desc="benchmark", leave=False, disable=not progress) as bar:
-            turns = take_turns([t.block for t in trainings], seed=seed, on_turn=bar.update)
-            timed = list(islice(turns, warm_up, warm_up + rounds))
-        *blocks, again = zip(*timed, strict=True)
-        results = []
-        for training, own in zip(trainings, blocks, strict=False):  # the control is no result
-            mode, step_seconds = training.mode, [s for block in own for s in block.seconds]
-            torch.manual_seed(seed)
-            model, _ = make()
-            flop, memory = work_and_memory(
-                model, first_batch, loss_fn=loss_fn, precision=mode, device=device
-            )
-            if device.type == "cuda":
-                del model
-                memory = _peak_bytes(mode, make, first_batch, loss_fn, device)
-            joules = sum(block.joules for block in own)
-            results.append(
-                ModeResult(
-                    mode=mode,
-                    step_ms=tuple(1e3 * seconds for seconds in step_seconds),
-                    time_ratios=_over(own, blocks[0]),
-                    steps=training.trained,
-                    skipped_steps=training.skipped,
-                    final_loss=fmean(training.losses),
-                    test_accuracy=(
-                        None if test is None else evaluate(training.model, *test, precision=mode)
-                    ),
-                    memory_bytes=memory,
-                    flop_per_step=flop,
-                    waiting_share=median(block.waiting_share for block in own),
-                    joules_per_step=joules / (rounds * (steps + 1)) if counter else None,
-                )
-            )
-    return Benchmark(
-        device=described(str(device)).name,
-        torch=torch.__version__,
-        measured=datetime.now(UTC).isoformat(timespec="seconds"),
-        emulated=device.type == "cpu",
-        results=tuple(results),
-        control=_over(again, blocks[0]),
-        memory=(
-            "the most that CUDA allocates for the model, its optimizer and two steps"
-            if device.type == "cuda"
-            else "what autograd keeps for backward, without the parameters"
-        ),
-        energy=counter.source if counter else "not measured",
-        margin=margin,
-    )
-
-
-def _over(own: Sequence[_Block], first: Sequence[_Block]) -> tuple[float, ...]:
-    """For each round the median step of an arm over that of the first one."""
-    return tuple(
-        ratio(median(mine.seconds), median(its.seconds))
-        for mine, its in zip(own, first, strict=True)
-    )
-
-
-# What is refused
-
-
-def _check(
-    modes: Sequence[str], batches: Iterable[Batch], *, steps: int, rounds: int, warm_up: int
-) -> None:
-    if isinstance(modes, str) or not modes:
-        raise ValueError(f"modes={modes!r}: pass one or more, such as ('fp32', 'bf16')")
-    for mode in modes:
-        precision_named(mode)
-    if len(set(modes)) != len(modes):
-        raise ValueError(
-            f"modes={modes!r}: name each mode once. The first one runs twice without being asked"
-        )
+    check_modes(modes, 1)
     for name, value, least in (("steps", steps, 1), ("rounds", rounds, 1), ("warm_up", warm_up, 0)):
-        if value != int(value) or value < least:
-            raise ValueError(f"{name}={value!r}: pass a whole number from {least} on")
+        check_whole(name, value, least)
+    check_margin(margin)
     if isinstance(batches, Iterator):
         raise ValueError(
             f"batches is a {type(batches).__name__}, which can be read once, and every arm reads "
             "it: pass list(batches), or a DataLoader"
         )
-
-
-def _first(batches: Iterable[Batch]) -> Batch:
-    for batch in batches:
-        check_batch(batch, "the first batch")
-        return batch
-    raise ValueError(
-        "batches gave nothing: pass at least one (inputs, targets), in a list or a DataLoader"
+    if test is not None:
+        check_batch(test, "test")
+    counter = energy_counter(device)
+    fit = partial(train, loss_fn=loss_fn, device=device, progress=False)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        first_batch = next(_endless(batches))
+        check_batch(first_batch, "the first batch")
+        arms = []
+        for mode in (*modes, modes[0]):
+            torch.manual_seed(seed)
+            model, optimizer = make()
+            check_values(model)
+            reading = _endless(batches)
+            arms.append(
+                _Arm(mode, model, optimizer, fit, reading, count(seed), steps, device, counter)
+            )
+        _check_equal([arm.model for arm in arms])
+        turns = islice(take_turns([arm.block for arm in arms], seed=seed), warm_up + rounds)
+        bar = tqdm(turns, "benchmark", warm_up + rounds, leave=False, disable=not progress)
+        *columns, again = zip(*list(bar)[warm_up:], strict=True)
+        timings = []
+        for arm, seconds in zip(arms, columns, strict=False):  # the control is no mode
+            facts = {
+                "loss": fmean(record.loss for record in arm.records[-steps - 1 :]),
+                "steps": len(arm.records),
+                "skipped steps": sum(record.skipped for record in arm.records),
+                "waits for data": median(arm.waiting[warm_up:]),
+            }
+            if test is not None:
+                facts["test accuracy"] = evaluate(arm.model, *test, precision=arm.mode)
+            if counter:
+                facts["J a step"] = sum(arm.joules[warm_up:]) / (rounds * (steps + 1))
+            flop, facts["memory"] = work_and_memory(
+                arm.model, first_batch, loss_fn=loss_fn, precision=arm.mode, device=device
+            )
+            if device.type == "cuda":
+                facts["memory"] = _peak_bytes(arm.mode, make, first_batch, fit, device)
+            twice = again if arm is arms[0] else ()
+            timings.append(
+                Timing("training step", arm.mode, 0, seconds, flop, again=twice, facts=facts)
+            )
+    memory = (
+        "the most that CUDA allocates for the model, its optimizer and two steps"
+        if device.type == "cuda"
+        else "what autograd keeps for backward, without the parameters"
     )
+    energy = counter.source if counter else "not measured"
+    return Measurement(
+        device=described(str(device)).name,
+        torch=torch.__version__,
+        measured=datetime.now(UTC).isoformat(timespec="seconds"),
+        timings=tuple(timings),
+        margin=margin,
+        emulated=device.type == "cpu",
+        notes=(f"Memory: {memory}.", f"Energy: {energy}."),
+    )
+
+
+def _peak_bytes(
+    mode: str, make: Make, batch: Batch, fit: Callable[..., TrainingRun], device: torch.device
+) -> int:
+    """What CUDA allocates at most for a model, its optimizer and two of its steps."""
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    model, optimizer = make()
+    fit(model, [batch, batch], optimizer=optimizer, precision=mode)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def check_modes(modes: Sequence[str], least: int) -> None:
+    """ValueError unless the modes are so many of PRECISIONS or more, each once."""
+    if isinstance(modes, str) or len(modes) < least:
+        raise ValueError(f"modes={modes!r}: pass {least} or more, such as ('fp32', 'bf16')")
+    for mode in modes:
+        precision_named(mode)
+    if len(set(modes)) != len(modes):
+        raise ValueError(
+            f"modes={modes!r}: name each mode once. The A/A control of the first one is made "
+            "without being asked for"
+        )
+
+
+def check_whole(name: str, value: float, least: int) -> None:
+    """ValueError unless the value is a whole number from ``least`` on."""
+    if value != int(value) or value < least:
+        raise ValueError(f"{name}={value!r}: pass a whole number from {least} on")
 
 
 def _check_equal(models: Sequence[nn.Module]) -> None:
     """ValueError unless the models have the same first weights in parameters of their own."""
-    for model in models:
-        check_values(model)
     first, *others = (list(model.parameters()) for model in models)
     for call, other in enumerate(others, 2):
         if any(a is b for a, b in zip(first, other, strict=True)):

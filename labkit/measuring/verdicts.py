@@ -1,14 +1,13 @@
-"""What paired runs say against a margin named beforehand: an interval, and one of four words.
+"""What pairs say against a margin that was named beforehand: an interval, and one of four words.
 
 "No significant difference" is not "no difference". Two arms are equivalent when an interval of
 their difference fits inside the margin, different when all of it lies beyond, and an interval that
 does neither is an honest "inconclusive". An A/A control compares an arm with itself in the same
 pairs. Where its own interval leaves out "no difference", equal arms differ here, and every other
-interval is widened by that distance. ``verdict`` judges differences, ``time_verdict`` ratios of
-times.
+interval is widened by that distance.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, isfinite, isnan, log, log1p, nan, sqrt
 from statistics import fmean, median, stdev
@@ -30,50 +29,72 @@ _T = (
 )
 
 
-# Differences
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What paired differences say against a margin.
+    """What pairs say against a margin.
 
     Args:
-        differences: one a pair, in the unit of the margin; above 0 is better.
-        margin: the largest difference that would not matter.
-        mean: of the differences; NaN if one of them is not finite.
-        low, high: ends of the 95 % interval of the mean, widened by the control; NaN likewise.
-        answer: "equivalent", "worse", "better" or "inconclusive".
-        coarse: the width of the interval is the step of the measure and not the pairs' own spread.
-        step: the smallest difference that the measure can show; 0 where it is not known.
+        pairs, margin, step, times: what ``verdict`` was asked.
+        mean: of the pairs, of times the geometric one; NaN without an interval.
+        low, high: ends of the 95 % interval of the mean, widened by the control; NaN if there is
+            none: a pair is not finite, or there are fewer than five ratios of times.
+        answer: "equivalent", "worse", "better" or "inconclusive"; of times "faster" and "slower".
+        coarse: the pairs' own spread is no more than the step of the measure.
+        left_out: how many rounds a stall disturbed, which count in no other number.
     """
 
-    differences: tuple[float, ...]
+    pairs: tuple[float, ...]
     margin: float
+    step: float
+    times: bool
     mean: float
     low: float
     high: float
     answer: str
     coarse: bool
-    step: float
+    left_out: int
+
+    @property
+    def interval(self) -> str:
+        """The mean with its interval, or why there is none."""
+        if not self.times:
+            return self._with_ends("one step" if self.coarse else "")
+        rounds = len(self.pairs)
+        if rounds < FEWEST_ROUNDS:
+            return f"not known from {rounds} rounds, take {FEWEST_ROUNDS} or more"
+        if isnan(self.low):
+            return "not known: the clock showed 0, time more work at once"
+        stalls = f"without {self.left_out} disturbed of {rounds}" if self.left_out else ""
+        return self._with_ends("as coarse as the clock" if self.coarse else "", stalls)
+
+    def _with_ends(self, *notes: str) -> str:
+        form = ".3f" if self.times else "+.4f"
+        ends = f"95 % CI {self.low:{form}} to {self.high:{form}}"
+        return f"{self.mean:{form}} ({', '.join([ends, *filter(None, notes)])})"
 
     def describe(self) -> str:
         """One line, with the unit as it came in."""
-        line = (
-            f"{self.mean:+.4f} (95 % CI {self.low:+.4f} to {self.high:+.4f}, "
-            f"{len(self.differences)} pairs) against a margin of {self.margin:g}: {self.answer}"
-        )
-        return f"{line}. {self.coarseness}" if self.coarse else line
-
-    @property
-    def coarseness(self) -> str:
-        """What the width of a coarse interval is."""
-        if self.step:
-            return f"The interval is one step of the measure, {self.step:.2g}: it cannot show less"
-        return "All pairs differ by as much: the interval shows a coarse measure, not certainty"
+        number, margin = len(self.pairs), f"{self.margin:g}"
+        if self.times:
+            margin = f"{100 * self.margin:g} %"
+            line = f"time ratio {self.interval}, {number} rounds,"
+        else:
+            line = self._with_ends(f"{number} pairs")
+        line += f" against a margin of {margin}: {self.answer}"
+        if self.times or not self.coarse:
+            return line
+        step = f"is one step of the measure, {self.step:.2g}: it cannot show less"
+        alike = "All pairs differ by as much: the interval shows a coarse measure, not certainty"
+        return f"{line}. {f'The interval {step}' if self.step else alike}"
 
 
 def verdict(
-    differences: Sequence[float], margin: float, *, control: Sequence[float] = (), step: float = 0.0
+    pairs: Sequence[float],
+    margin: float,
+    *,
+    control: Sequence[float] = (),
+    step: float = 0.0,
+    times: bool = False,
 ) -> Verdict:
     """Equivalent, worse, better or inconclusive, by a 95 % interval from Student's t.
 
@@ -84,53 +105,78 @@ def verdict(
     Above 30 degrees of freedom the quantile stays that of 30, 2.042: the exact one falls to 1.960,
     so the interval is at most 4 % too wide and never too narrow.
 
-    A difference that is NaN or infinite (a run that left no number) makes the interval NaN and the
-    answer "inconclusive": which of the two runs failed is not known here.
+    Ratios of times are judged by their logarithms, without stalled rounds (``without_stalls``):
+    "faster" is an interval below 1/(1 + margin), "slower" one above 1 + margin. For equal arms
+    these words are wrong in 2.5 % of cases on each side, in up to 4 % with five rounds that scatter
+    by over 7 %, and in more where the noise of an arm lasts from round to round.
+
+    A pair that is NaN or infinite (a run that left no number, a clock that showed 0) makes the
+    interval NaN and the answer "inconclusive".
 
     Args:
-        control: differences of an arm to itself. As far as their own interval leaves out 0, the
-            interval is widened at both ends.
+        pairs: differences, above 0 is better; with ``times`` ratios, below 1 is faster.
+        margin: decided before the run.
+        control: pairs of an arm with itself. As far as their own interval leaves out "no
+            difference", the interval is widened at both ends.
         step: the smallest difference that the measure can show, such as 1 / images for an accuracy.
             The interval reaches at least so far to both sides of the mean: pairs that agree to the
             last image do not show that nothing changed.
+        times: the pairs are ratios of times; five or more have an interval.
 
     Raises:
         ValueError: fewer than 2 differences, or a margin that is not above 0.
 
     >>> verdict([0.2, -0.3, -0.1, 0.4, -0.7], margin=0.5).describe()
     '-0.1000 (95 % CI -0.6340 to +0.4340, 5 pairs) against a margin of 0.5: inconclusive'
+    >>> faster = [0.90, 0.92, 0.89, 0.91, 0.90, 0.93, 0.91, 0.88]
+    >>> again = [1.01, 0.99, 1.00, 1.02, 0.98, 1.00, 0.99, 1.01]
+    >>> verdict(faster, margin=0.02, control=again, times=True).describe()
+    'time ratio 0.905 (95 % CI 0.892 to 0.918), 8 rounds, against a margin of 2 %: faster'
     """
-    differences = tuple(map(float, differences))
-    if len(differences) < 2:
+    pairs = tuple(map(float, pairs))
+    if len(pairs) < 2 and not times:
         raise ValueError(
-            f"{len(differences)} paired differences have no spread: pass 2 or more, 5 is usual"
+            f"{len(pairs)} paired differences have no spread: pass 2 or more, 5 is usual"
         )
     check_margin(margin)
-    mean, half = _mean_and_half(differences)
+    mean, half, left_out = _estimate(pairs, times)
     reach = max(half, step)
-    if control:
-        middle, half_of_control = _mean_and_half(control)
-        own = max(half_of_control, step)
-        reach += _left_out(middle - own, middle + own)
+    if len(control):
+        middle, own, _ = _estimate(control, times)
+        reach += max(abs(middle) - max(own, step), 0.0)  # in this order a NaN stays one
     low, high = mean - reach, mean + reach
+    limit, below, above = margin, "worse", "better"
+    if times:
+        limit, below, above = log1p(margin), "faster", "slower"
+    if high < -limit:
+        answer = below
+    elif low > limit:
+        answer = above
+    else:
+        answer = "equivalent" if -limit < low and high < limit else "inconclusive"
+    if times:
+        mean, low, high = exp(mean), exp(low), exp(high)
     return Verdict(
-        differences=differences,
+        pairs=pairs,
         margin=margin,
+        step=step,
+        times=times,
         mean=mean,
         low=low,
         high=high,
-        answer=_answer(low, high, margin, ("worse", "better")),
+        answer=answer,
         coarse=half <= step,
-        step=step,
+        left_out=left_out,
     )
 
 
-def _mean_and_half(differences: Sequence[float]) -> tuple[float, float]:
-    """The mean and half the width of its interval; NaN for a difference that is not finite."""
-    if not all(map(isfinite, differences)):
-        return nan, nan
-    half = t_quantile(len(differences)) * stdev(differences) / sqrt(len(differences))
-    return fmean(differences), half
+def _estimate(pairs: Sequence[float], times: bool) -> tuple[float, float, int]:
+    """The mean, of times of their logarithms, half the width of its interval, and the stalls."""
+    if times:
+        return without_stalls([log(ratio) for ratio in pairs])
+    if not all(map(isfinite, pairs)):
+        return nan, nan, 0
+    return fmean(pairs), t_quantile(len(pairs)) * stdev(pairs) / sqrt(len(pairs)), 0
 
 
 def t_quantile(pairs: int) -> float:
@@ -142,94 +188,8 @@ def t_quantile(pairs: int) -> float:
     return _T[min(pairs - 1, len(_T)) - 1]
 
 
-# Times
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeVerdict:
-    """What paired rounds say of the time of one arm over that of another.
-
-    Args:
-        ratio: the geometric mean of the rounds; below 1 is faster. NaN without an interval.
-        low, high: ends of its 95 % interval, widened by the control; NaN likewise.
-        rounds: how many ratios there were.
-        left_out: how many of them a stall disturbed, which count in no other number.
-        margin: 0.02 if times from 1/1.02 to 1.02 of the other's would not matter.
-        answer: "equivalent", "faster", "slower" or "inconclusive".
-    """
-
-    ratio: float
-    low: float
-    high: float
-    rounds: int
-    left_out: int
-    margin: float
-    answer: str
-
-    @property
-    def interval(self) -> str:
-        """The ratio with its interval, or why there is none."""
-        if self.rounds < FEWEST_ROUNDS:
-            return f"not known from {self.rounds} rounds, take {FEWEST_ROUNDS} or more"
-        if isnan(self.low):
-            return "not known: the clock showed 0, time more work at once"
-        alike = ", as coarse as the clock" if self.low == self.high else ""
-        stalls = f", without {self.left_out} disturbed of {self.rounds}" if self.left_out else ""
-        return f"{self.ratio:.3f} (95 % CI {self.low:.3f} to {self.high:.3f}{alike}{stalls})"
-
-    def describe(self) -> str:
-        """One line."""
-        return (
-            f"time ratio {self.interval}, {self.rounds} rounds, "
-            f"against a margin of {100 * self.margin:g} %: {self.answer}"
-        )
-
-
-def time_verdict(
-    ratios: Sequence[float], *, control: Sequence[float] | None = None, margin: float = TIME_MARGIN
-) -> TimeVerdict:
-    """Equivalent, faster, slower or inconclusive: an interval on the log ratio against a margin.
-
-    "equivalent": the interval lies inside 1/(1 + margin) to 1 + margin. "faster": all of it below.
-    "slower": all of it above. Anything else is "inconclusive". The interval is that of
-    ``shift_interval``. For arms that differ by no more than the margin, "faster" or "slower" is
-    wrong in 2.5 % of cases on its side, in up to 4 % with five rounds that scatter by over 7 %, and
-    in more where the noise of an arm lasts from round to round.
-
-    Args:
-        ratios: the time of one arm over that of the other, one a round; NaN where the clock
-            showed 0, which leaves no interval.
-        control: an arm's second time over its first, in the same rounds. As far as its interval
-            leaves out 1, the other interval is widened at both ends. None for the control itself.
-        margin: the largest difference that would not matter, decided before the run.
-
-    Raises:
-        ValueError: a margin that is not above 0.
-
-    >>> faster = [0.90, 0.92, 0.89, 0.91, 0.90, 0.93, 0.91, 0.88]
-    >>> again = [1.01, 0.99, 1.00, 1.02, 0.98, 1.00, 0.99, 1.01]
-    >>> time_verdict(faster, control=again).describe()
-    'time ratio 0.905 (95 % CI 0.892 to 0.918), 8 rounds, against a margin of 2 %: faster'
-    """
-    check_margin(margin)
-    low, middle, high, left_out = shift_interval([log(ratio) for ratio in ratios])
-    if control is not None:
-        least, _, most, _ = shift_interval([log(ratio) for ratio in control])
-        widening = _left_out(least, most)
-        low, high = low - widening, high + widening
-    return TimeVerdict(
-        ratio=exp(middle),
-        low=exp(low),
-        high=exp(high),
-        rounds=len(ratios),
-        left_out=left_out,
-        margin=margin,
-        answer=_answer(low, high, log1p(margin), ("faster", "slower")),
-    )
-
-
-def shift_interval(values: Sequence[float]) -> tuple[float, float, float, int]:
-    """Low end, middle and high end of a 95 % interval of log ratios, and how many were left out.
+def without_stalls(values: Sequence[float]) -> tuple[float, float, int]:
+    """Of log ratios the middle, half its 95 % interval, and how many were left out.
 
     NaN for fewer than 5 values or one that is not finite. Left out is what a stall explains better
     than scatter: values further from the median than ``STALL`` and than 6 + 30 / n median absolute
@@ -244,7 +204,7 @@ def shift_interval(values: Sequence[float]) -> tuple[float, float, float, int]:
     Robust Estimation and Hypothesis Testing, section 4.3.
     """
     if len(values) < FEWEST_ROUNDS or not all(map(isfinite, values)):
-        return nan, nan, nan, 0
+        return nan, nan, 0
     center = median(values)
     deviation = median(abs(value - center) for value in values)
     # A coarse clock shows no scatter that a stall could be told from.
@@ -253,42 +213,11 @@ def shift_interval(values: Sequence[float]) -> tuple[float, float, float, int]:
     sides = {value > center for value in values if abs(value - center) > bound}
     if len(sides) == 1 and 3 * len(kept) < 2 * len(values):
         kept = list(values)
-    middle, half = _mean_and_half(kept)
-    half *= len(values) / len(kept)
-    return middle - half, middle, middle + half, len(values) - len(kept)
-
-
-def control_trouble(controls: Mapping[str, TimeVerdict]) -> str:
-    """What is wrong with A/A controls, by what ran twice; empty if their intervals lie within 5 %.
-
-    The bound is ``CONTROL_MARGIN``, which each control was judged by.
-    """
-    bad = [f"{of} {c.interval}" for of, c in controls.items() if c.answer != "equivalent"]
-    if not bad:
-        return ""
-    return (
-        f"Bad A/A control, time ratio of identical runs: {'; '.join(bad)}. The interval should lie "
-        f"within {100 * CONTROL_MARGIN:g} % of 1."
-    )
-
-
-# Both
+    middle, half, _ = _estimate(kept, times=False)
+    return middle, half * len(values) / len(kept), len(values) - len(kept)
 
 
 def check_margin(margin: float) -> None:
     """ValueError unless the margin is above 0 and finite."""
     if not 0 < margin < inf:
         raise ValueError(f"margin={margin!r}: pass a difference above 0 that would not matter")
-
-
-def _left_out(low: float, high: float) -> float:
-    """How far an interval lies from 0."""
-    return nan if isnan(low) or isnan(high) else max(0.0, low, -high)
-
-
-def _answer(low: float, high: float, margin: float, beyond: tuple[str, str]) -> str:
-    if high < -margin:
-        return beyond[0]
-    if low > margin:
-        return beyond[1]
-    return "equivalent" if -margin < low and high < margin else "inconclusive"

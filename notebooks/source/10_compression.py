@@ -454,7 +454,7 @@ import time
 from functools import partial
 from itertools import islice
 from statistics import median
-from labkit.measuring.arms import take_turns
+from labkit.measuring.timing import take_turns
 
 weight, x = torch.randn(1024, 1024), torch.randn(1024, 64)
 zeroed = weight * (torch.rand(1024, 1024) > 0.9)
@@ -469,7 +469,7 @@ def seconds(matrix):
 
 
 calls = [partial(seconds, matrix) for matrix in arms.values()]
-rounds = list(islice(take_turns(calls, on_turn=int), 60))[10:]  # the first ones warm up
+rounds = list(islice(take_turns(calls), 60))[10:]  # the first ones warm up
 for place, name in enumerate(arms):
     print(f"{name:20} {median(each[place] / each[0] for each in rounds):5.2f} x dense")
 

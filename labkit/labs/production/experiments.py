@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from labkit.measuring.verdicts import TimeVerdict, t_quantile, time_verdict, verdict
+from labkit.measuring.verdicts import TIME_MARGIN, Verdict, t_quantile, verdict
 
 POWER = 0.9
 """The chance that an experiment of the planned size sees what it is planned for."""
@@ -182,7 +182,7 @@ class Experiment:
             trouble = "the broken arm is not seen as worse: this design would miss a defect"
         return Control(again=again, broken=broken, high=high, trouble=trouble)
 
-    def time(self) -> TimeVerdict:
+    def time(self) -> Verdict:
         """The time of a candidate's run over its reference's, against the A/A control's.
 
         Raises:
@@ -194,7 +194,7 @@ class Experiment:
             [self.seconds[name][seed] / self.seconds["reference"][seed] for seed in self.reference]
             for name in ("candidate", "again")
         )
-        return time_verdict(candidate, control=again)
+        return verdict(candidate, TIME_MARGIN, control=again, times=True)
 
     def _pairs(self, arm: dict[int, float]) -> list[tuple[float, float]]:
         return [(score, arm[seed]) for seed, score in self.reference.items()]

@@ -105,7 +105,7 @@ def test_the_pairs_of_the_margin():
 
 def test_training_in_bf16_is_equivalent_over_five_seeds():
     found = verdict(gains("bf16"), 0.02, control=gains("control"))
-    assert len(found.differences) == 5
+    assert len(found.pairs) == 5
     assert found.answer == "equivalent"
 
 

@@ -87,7 +87,7 @@ class TestVerdicts:
             compare_recipes("e4m3_unscaled", "nvfp4"),
         )
         assert (one.answer, other.answer) == ("better", "worse")
-        assert one.differences == tuple(-d for d in other.differences)
+        assert one.pairs == tuple(-d for d in other.pairs)
 
     def test_the_three_findings(self):
         better, worse = ("nvfp4", "e4m3_unscaled"), ("e4m3_unscaled", "nvfp4")
