@@ -9,9 +9,9 @@ from typing import get_args
 
 from labkit.interview.cards import Question
 from labkit.interview.choice_kinds import Choice, Claim, Match, Order, Select
-from labkit.interview.typed_kinds import Bits, Code, Free, Numeric, Predict, WrongLine
+from labkit.interview.typed_kinds import Bits, Code, Free, Numeric, Predict, ProgramLine
 
-_CLASSES = (Choice, Select, Numeric, Bits, Order, Match, Predict, Claim, WrongLine, Code, Free)
+_CLASSES = (Choice, Select, Numeric, Bits, Order, Match, Predict, Claim, ProgramLine, Code, Free)
 KINDS: dict[str, type[Question]] = {
     get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in _CLASSES
 }

@@ -310,7 +310,7 @@ def _places_off(answer: str, right: str) -> Text:
     )
 
 
-class WrongLine(Spot, WithWrongs):
+class ProgramLine(Spot, WithWrongs):
     """The line of a program that is wrong. An answer is its number from 1, 0 where none is.
 
     ``also`` are lines that may be named as well, such as the ``if`` above a wrong line.
