@@ -187,8 +187,8 @@ from labkit.labs.production.experiments import paired
 
 trial = paired(["fp32", "bf16"], range(5), reader, loader_of, fit, minus_loss, broken="a tenth")
 decision = trial.decide(margin=0.01)
-print(trial.control().describe())
-print(decision.describe(), f"\npairs needed: {decision.pairs_needed}")
+print(trial.controls())
+print(decision, f"\npairs needed: {decision.pairs_needed}")
 
 # %% [markdown]
 # BF16 is slightly worse here and ships all the same, because the whole interval lies above −margin.
