@@ -63,8 +63,7 @@ def drill(
         clip: the largest 2-norm of the unscaled gradients.
 
     Returns:
-        For each event but "ok": the step, the event, the error that was raised, the answer, the
-        next step and the fields of its plan. The monitor has seen the steps.
+        A row for each event but "ok": the error is what was raised, the plan that of the next step.
 
     Raises:
         ValueError: no validation; an unknown fault; a batch that is larger than a step of the plan;
@@ -76,18 +75,19 @@ def drill(
     if validation is None or not len(validation[1]):
         raise ValueError("validation is missing: pass inputs and targets that are held out")
     device = next(model.parameters()).device
-    place, scaler = _Place(plan), torch.amp.GradScaler(device.type)
     # The scaler is saved in BF16 too, though no loss is scaled there.
+    place, scaler = _Place(plan), torch.amp.GradScaler(device.type)
     parts = {"model": model, "optimizer": optimizer, "scaler": scaler, "place": place}
     saved = checkpoints(folder, parts)
 
     def save() -> None:
-        before = _files(folder)
+        before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
         saved.save(place.step)
         if faults.get(place.step) == "damaged file":
             del faults[place.step]
-            written = [path for path, _ in _files(folder).items() - before.items()]
-            flip_bit(max(written, key=lambda path: path.stat().st_size))
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            written = [path for path in files if before.get(path) != path.stat().st_mtime_ns]
+            flip_bit(max(written, key=lambda path: path.stat().st_size))  # whatever its name
 
     def train_step(plan: Plan, fault: str | None) -> tuple[str, str]:
         """The event of this step, and the error that was raised."""
@@ -119,8 +119,7 @@ def drill(
     def validate(inputs: Tensor, targets: Tensor) -> None:
         with in_eval_mode(model), torch.no_grad():
             loss = cross_entropy(model(inputs.to(device)), targets.to(device)).item()
-        share = evaluate(model, inputs, targets, precision=place.plan.precision)
-        monitor.see_validation(place.step - 1, loss, share)
+        monitor.see_validation(place.step - 1, loss, evaluate(model, inputs, targets))
 
     if not saved.resume():
         save()
@@ -152,8 +151,3 @@ def flip_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0x80
     path.write_bytes(data)
-
-
-def _files(folder: Path) -> dict[Path, int]:
-    """The files of a checkpoint may have any names; when each was written."""
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
