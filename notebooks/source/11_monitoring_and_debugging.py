@@ -272,8 +272,7 @@ print("one stack of 148 every 50th:  ", milliseconds_a_step(items=1, every=50), 
 # labkit's `Monitor` watches the loss and the first two rows, and keeps a bounded number of steps. The cell trains a CNN in FP16. From step 90 on, every batch holds NaN.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.labs.monitoring_and_debugging.monitor import Monitor
-from labkit.training import train
+from labkit.training import Monitor, train
 from labkit.training.data import batches, digits
 from labkit.training.models import SmallCNN
 
@@ -286,8 +285,8 @@ sgd = torch.optim.SGD(cnn.parameters(), lr=0.05, momentum=0.9)
 train(
     cnn, healthy + broken, optimizer=sgd, precision="fp16", on_step=monitor.see, progress=False
 )  # fmt: skip
-for alert in monitor.alerts:
-    print(alert.text)
+for fault in monitor.faults:
+    print(fault)
 
 # %% [markdown]
 # The first alarm reports the NaN. The other two say that the loss scale is not its cause, since 17 smaller scales in a row did not help.

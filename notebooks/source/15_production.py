@@ -187,8 +187,8 @@ from labkit.labs.production.experiments import paired
 
 trial = paired(["fp32", "bf16"], range(5), reader, loader_of, fit, minus_loss, broken="a tenth")
 decision = trial.decide(margin=0.01)
-print(trial.control().describe())
-print(decision.describe(), f"\npairs needed: {decision.pairs_needed}")
+print(trial.controls())
+print(decision, f"\npairs needed: {decision.pairs_needed}")
 
 # %% [markdown]
 # BF16 is slightly worse here and ships all the same, because the whole interval lies above −margin.
@@ -659,38 +659,39 @@ checks.check_respond(respond)
 # %% [markdown]
 # ### A run with five faults
 #
-# *Optional.* `run` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with lab 11's `Monitor`. Five faults are planted: a NaN batch, an out-of-memory error, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `run` saves every ten steps, except during a streak, and after each retry or rollback. Follow the precision and the micro-batch.
+# *Optional.* `drill` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with the `Monitor` of lab 11. Its loop is short enough to read: `labkit/labs/production/drill.py`. Five faults are planted: a NaN batch, an out-of-memory error, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `drill` saves every ten steps, except during a streak, and after each retry or rollback. Each row of the table is an event, its answer, and the step and the plan that follow.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.labs.monitoring_and_debugging.monitor import Monitor
-from labkit.labs.production.faults import Detector
-from labkit.labs.production.injections import FIVE_FAULTS
-from labkit.labs.production.run import Recipe, run
+import pandas as pd
+from labkit.labs.production.drill import drill
+from labkit.training import Monitor
 from labkit.training.data import batches, digits
 from labkit.training.models import mlp
 
-data = digits()
+data, monitor = digits(), Monitor()
 torch.manual_seed(0)
 reader = mlp(64, 32, 10)
+epoch = batches(data.train_images, data.train_labels, 32)
+faults = {7: "NaN batch", 14: "out of memory", 20: "damaged file", 50: "loader"}
 with tempfile.TemporaryDirectory() as folder:
-    record = run(
+    answered = drill(
         reader,
-        batches(data.train_images, data.train_labels, 32),
+        [*epoch, *epoch],
         (data.test_images, data.test_labels),
         optimizer=torch.optim.SGD(reader.parameters(), lr=0.1),
-        recipe=Recipe(precision="fp16", micro_batch=32, clip=1.0),
+        plan=Plan(precision="fp16", micro_batch=32, accumulate=1),
         respond=yours(respond, ours.respond),
         checkpoints=yours(Checkpoints, ours.Checkpoints),
         folder=folder,
-        epochs=2,
-        detector=Detector(),
-        on_step=Monitor().see,
-        faults=FIVE_FAULTS,
+        monitor=monitor,
+        faults=faults | dict.fromkeys((23, 24, 25), "large batch"),
+        clip=1.0,
     )
-record
+print(monitor.report())
+pd.DataFrame(answered)
 
 # %% [markdown]
-# The NaN batch costs one step. After the out-of-memory error, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `run` on this folder would go on there.
+# The NaN batch costs one step. After the out-of-memory error, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, to the checkpoint that it saved at step 14, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `drill` on this folder would go on there.
 #
 # ### Optional: before the card is full
 #
@@ -727,7 +728,7 @@ parity_table()
 
 # %%
 from labkit.labs.production.canaries import CANARIES, traffic
-from labkit.labs.production.injections import flip_bit
+from labkit.labs.production.drill import flip_bit
 from labkit.labs.production.releases import Registry, RolledBack, Tampered, roll_out, stages
 from labkit.training import bits_per_character, trained_gpt
 

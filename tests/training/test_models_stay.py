@@ -22,7 +22,6 @@ from labkit.labs.monitoring_and_debugging.layer_report import (
     first_nonfinite,
     layer_report,
 )
-from labkit.labs.monitoring_and_debugging.monitor import gradient_norm
 from labkit.measuring import (
     Card,
     accuracy_impact,
@@ -223,7 +222,6 @@ TRAINING = {"value", "gradient", "training"}
 FUNCTIONS = {
     "misaligned": (misaligned, nothing, set()),
     "layer_report": (lambda m: layer_report((step(m), m)[1]), step, set()),
-    "gradient_norm": (lambda m: gradient_norm((step(m), m)[1].parameters()), step, set()),
     "first_nonfinite": (lambda m: first_nonfinite(lambda: step(m)), step, set()),
     "count_casts": (lambda m: count_casts(lambda: step(m)), step, set()),
     "Card": (on_a_card, step, set()),

@@ -1,7 +1,7 @@
 """In which order a loop makes its AMP calls, and what an order breaks.
 
 A training step is modelled as calls and a state: are there gradients, are they scaled, has the
-scaler seen them. ``record_calls`` writes down the calls of code that runs; ``faults`` walks an
+scaler seen them. ``record_calls`` writes down the calls of code that runs; ``misuses`` walks an
 order, call by call, through that state, and says at each call what goes wrong. A walk goes round
 twice, because some orders break only in the second iteration. Where there are several optimizers, a
 letter behind a call says whose it is: "step B"; "backward AB" leaves gradients for both.
@@ -155,7 +155,7 @@ def _written(noted: _Noted, optimizers: list, scaled: bool) -> str:
 
 
 @dataclass(frozen=True)
-class Fault:
+class Misuse:
     """What goes wrong at a call.
 
     Args:
@@ -169,7 +169,7 @@ class Fault:
     sentence: str
 
 
-def faults(order: Iterable[str]) -> list[Fault]:
+def misuses(order: Iterable[str]) -> list[Misuse]:
     """What an order of calls breaks, when it is repeated as the body of a loop.
 
     An order with no call of a scaler is a loop without one, such as a BF16 or an FP32 loop.
@@ -179,15 +179,15 @@ def faults(order: Iterable[str]) -> list[Fault]:
             several optimizers with their letters, as ``record_calls`` writes them.
 
     Returns:
-        At most one fault a call, in the order of the calls. What is missing altogether is said at
+        At most one misuse a call, in the order of the calls. What is missing altogether is said at
         the call that misses it, or at the last one. After a call that raises nothing more is said.
 
     Raises:
         ValueError: a name that is not in ``CALLS``.
 
-    >>> [fault.sentence for fault in faults([call for call in CALLS if call != "unscale_"])]
+    >>> [misuse.sentence for misuse in misuses([call for call in CALLS if call != "unscale_"])]
     ['clips scaled gradients: with a scale of 65536 your real limit is 1/65536']
-    >>> faults(["enter autocast", "forward", "exit autocast", "backward", "step", "zero_grad"])
+    >>> misuses(["enter autocast", "forward", "exit autocast", "backward", "step", "zero_grad"])
     []
     """
     order = list(order)
@@ -200,16 +200,16 @@ def faults(order: Iterable[str]) -> list[Fault]:
             if said is None:
                 continue
             if said[0] == "raises":
-                found[place] = Fault(place, *said)
+                found[place] = Misuse(place, *said)
                 return sorted(found.values(), key=_place)
-            found.setdefault(place, Fault(place, *said))
+            found.setdefault(place, Misuse(place, *said))
     if order and not any(call in ("step", BARE_STEP) for call, _ in calls):
-        found[len(order) - 1] = Fault(len(order) - 1, "wrong", "and no step: no weight ever moves")
+        found[len(order) - 1] = Misuse(len(order) - 1, "wrong", "and no step: no weight ever moves")
     return sorted(found.values(), key=_place)
 
 
-def _place(fault: Fault) -> int:
-    return fault.place
+def _place(misuse: Misuse) -> int:
+    return misuse.place
 
 
 def _parsed(written: str) -> tuple[str, str]:

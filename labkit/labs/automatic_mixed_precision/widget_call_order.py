@@ -1,6 +1,6 @@
 """CallOrder: put the calls of one AMP step in order, and read at each call what it breaks.
 
-Python judges and the page moves the calls: ``call_order.faults`` says what an order does;
+Python judges and the page moves the calls: ``call_order.misuses`` says what an order does;
 ``numbers`` holds the rows as final text. An order may come from running code.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import traitlets
 
-from labkit.labs.automatic_mixed_precision.call_order import CALLS, faults
+from labkit.labs.automatic_mixed_precision.call_order import CALLS, misuses
 from labkit.labs.engine.described import AskingWidget
 
 SHUFFLED = (
@@ -47,7 +47,7 @@ class CallOrder(AskingWidget):
     order = traitlets.List(read_only=True)
 
     def __init__(self, order: Sequence[str] = SHUFFLED) -> None:
-        faults(order)  # refuses unknown calls before there is a widget
+        misuses(order)  # refuses unknown calls before there is a widget
         super().__init__()
         self._first = list(order)
         self._put_in(self._first)
@@ -62,7 +62,7 @@ class CallOrder(AskingWidget):
 
     def put(self, call: str) -> None:
         """Put a call at the end of the order."""
-        faults([call])
+        misuses([call])
         self._put_in([*self.order, call])
 
     def _moved(self, place: int, to: int) -> list[str]:
@@ -86,16 +86,16 @@ class CallOrder(AskingWidget):
 
     def _numbers(self) -> dict:
         order = self.order
-        said = {fault.place: fault for fault in faults(order)}
+        said = {misuse.place: misuse for misuse in misuses(order)}
         rows = []
         for place, call in enumerate(order):
-            fault = said.get(place)
-            text = _WORDS[fault.kind] + fault.sentence if fault else ""
+            misuse = said.get(place)
+            text = _WORDS[misuse.kind] + misuse.sentence if misuse else ""
             spoken = f"{place + 1} of {len(order)}: {call}" + (f", {text}" if text else "")
             rows.append(
                 {
                     "call": call,
-                    "kind": fault.kind if fault else "",
+                    "kind": misuse.kind if misuse else "",
                     "fault": text,
                     "spoken": spoken,
                 }
@@ -118,7 +118,7 @@ class CallOrder(AskingWidget):
 
 
 def _verdict(said) -> str:
-    kinds = [fault.kind for fault in said]
+    kinds = [misuse.kind for misuse in said]
     if "raises" in kinds:
         return "This loop raises."
     wrong = kinds.count("wrong")

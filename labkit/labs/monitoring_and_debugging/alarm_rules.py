@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from labkit.training.monitor import MAD_TO_SIGMA
+
 RULES = {
     "own": "mean, σ with the value itself",
     "mean": "mean, σ of those before",
     "log": "median, MAD of logs before",
     "median": "median, MAD of those before",
 }
-SIGMAS = 1.4826
-"""A Gaussian's standard deviation, in MADs (median absolute deviations)."""
 
 
 class Normal(NamedTuple):
@@ -46,7 +46,7 @@ def normal(losses: np.ndarray, rule: str, window: int) -> Normal:
         width = windows.std(axis=1, ddof=0 if rule == "own" else 1)
     else:
         middle = np.median(windows, axis=1)
-        width = SIGMAS * np.median(np.abs(windows - middle[:, None]), axis=1)
+        width = MAD_TO_SIGMA * np.median(np.abs(windows - middle[:, None]), axis=1)
     # A step has the newest full window of finite losses before it.
     newest = np.cumsum(finite) - finite - count
     full = newest >= 0

@@ -1,10 +1,9 @@
 """``paired``: two arms over seeds with two controls, and a decision that says what it can see.
 
-Both arms of a seed start from the same weights, read the same batches in the same order and draw
-the same random numbers, so that their arithmetic is all that differs. An A/A control shows that the
-pairs share nothing else: the reference minus itself must be exactly 0. A broken arm shows that the
-design can see a defect, which A/A alone does not. All seeds run before there is a score to look at,
-so nobody can stop at a lucky one.
+It is the exercise ``experiment`` with an A/A control and a broken arm. A/A shows that the pairs
+share all that is drawn at random: the reference minus itself must be exactly 0. A broken arm shows
+that the design can see a defect, which A/A alone does not. All seeds run before there is a score to
+look at, so nobody can stop at a lucky one.
 """
 
 import copy
@@ -21,45 +20,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from labkit.measuring.verdicts import TIME_MARGIN, Verdict, t_quantile, verdict
+from labkit.measuring.verdicts import TimeVerdict, t_quantile, time_verdict, verdict
 
 POWER = 0.9
 """The chance that an experiment of the planned size sees what it is planned for."""
 
-_SIMULATED = 100_000
 _MOST_PAIRS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control:
-    """The two controls of an experiment.
-
-    Args:
-        again: the reference minus itself, one a seed; all 0.0 where the pairs share nothing else.
-        broken: the broken arm minus the reference, one a seed.
-        high: the upper end of the 95 % interval of ``broken``; NaN if one of its runs died.
-        trouble: why the experiment is not to be trusted; empty if it is.
-    """
-
-    again: tuple[float, ...]
-    broken: tuple[float, ...]
-    high: float
-    trouble: str
-
-    def describe(self) -> str:
-        """Both controls and the trouble, as lines of text."""
-        zeros = sum(difference == 0 for difference in self.again)
-        dead = sum(not isfinite(difference) for difference in self.broken)
-        found = f"{dead} runs died" if dead else f"the 95 % interval ends at {self.high:+.4f}"
-        lines = [
-            f"A/A: the difference is exactly 0 in {zeros} of {len(self.again)} pairs",
-            f"broken arm: {fmean(self.broken):+.4f} in the mean, {found}",
-        ]
-        return "\n".join([*lines, self.trouble] if self.trouble else lines)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decision:
+class Ruling:
     """What an experiment says of a candidate, against a margin that was named beforehand.
 
     Args:
@@ -88,8 +58,7 @@ class Decision:
     pairs_needed: int | None
     minimum_detectable: float
 
-    def describe(self) -> str:
-        """The answer with its numbers, in one line."""
+    def __str__(self) -> str:
         return (
             f"{self.answer}: {self.reason}. {self.effect:+.4f} (95 % CI {self.low:+.4f} to "
             f"{self.high:+.4f}, {self.pairs} pairs, margin {self.margin:g})"
@@ -104,7 +73,7 @@ class Experiment:
         reference, candidate: {seed: score}; a run that died has the score NaN.
         again: the reference once more.
         broken: an arm with a planted defect.
-        seconds: of each run, {"reference": {seed: seconds}, ...}; empty where nothing was timed.
+        seconds: of each run, {"reference": {seed: seconds}, ...}.
 
     Raises:
         ValueError: fewer than 2 seeds, or an arm with other seeds than the reference.
@@ -123,7 +92,42 @@ class Experiment:
             if unpaired := set(getattr(self, name)) ^ set(self.reference):
                 raise ValueError(f"{name}: seed {min(unpaired)} has no pair in the reference")
 
-    def decide(self, margin: float, *, step: float = 0.0) -> Decision:
+    def over_reference(self, arm: str) -> list[float]:
+        """The score of "candidate", "again" or "broken" minus the reference's, one a seed."""
+        scores = getattr(self, arm)
+        return [scores[seed] - score for seed, score in self.reference.items()]
+
+    def trouble(self) -> str:
+        """Why the experiment is not to be trusted; empty if it is.
+
+        A/A must be exactly 0, and the interval of the broken arm must lie below 0.
+        """
+        pairs = [(score, self.again[seed]) for seed, score in self.reference.items()]
+        # Two runs that both died did the same.
+        moved = [b - a for a, b in pairs if a != b and (isfinite(a) or isfinite(b))]
+        if moved:
+            return (
+                f"A/A differs in {len(moved)} of {len(pairs)} pairs, first by {moved[0]:+.3g}:"
+                " the arms share an object or draw other random numbers, or a kernel is not "
+                "deterministic"
+            )
+        # NaN where a broken run died, which is seen as well.
+        if verdict(self.over_reference("broken"), 1.0).high >= 0:
+            return "the broken arm is not seen as worse: this design would miss a defect"
+        return ""
+
+    def controls(self) -> str:
+        """Both controls and the trouble, as lines of text."""
+        again, broken = self.over_reference("again"), self.over_reference("broken")
+        dead, high = _dead(self.broken), verdict(broken, 1.0).high
+        found = f"{dead} runs died" if dead else f"the 95 % interval ends at {high:+.4f}"
+        lines = [
+            f"A/A: the difference is exactly 0 in {again.count(0)} of {len(again)} pairs",
+            f"broken arm: {fmean(broken):+.4f} in the mean, {found}",
+        ]
+        return "\n".join(filter(None, [*lines, self.trouble()]))
+
+    def decide(self, margin: float, *, step: float = 0.0) -> Ruling:
         """Ship, reject or hold: the 95 % interval of the differences against ``-margin``.
 
         A candidate that is truly worse by the margin ships in at most 2.5 % of experiments, for
@@ -136,71 +140,41 @@ class Experiment:
         Raises:
             ValueError: a margin that is not above 0.
         """
-        differences = self._over_reference(self.candidate)
+        differences, pairs = self.over_reference("candidate"), len(self.reference)
         found = verdict(differences, margin, step=step)
         answer, reason = self._answer(found.low, found.high, margin)
         spread = stdev(differences) if all(map(isfinite, differences)) else nan
-        return Decision(
+        return Ruling(
             answer=answer,
             reason=reason,
             effect=found.mean,
             low=found.low,
             high=found.high,
             margin=margin,
-            pairs=len(differences),
+            pairs=pairs,
             pairs_needed=pairs_needed(spread, margin) if isfinite(spread) else None,
-            minimum_detectable=_reach(len(differences)) * spread / sqrt(len(differences)),
+            minimum_detectable=_reach(pairs) * spread / sqrt(pairs),
         )
 
     def _answer(self, low: float, high: float, margin: float) -> tuple[str, str]:
-        if trouble := self.control().trouble:
+        if trouble := self.trouble():
             return "hold", trouble
-        if dead := _dead(self.reference):
-            return "hold", f"{dead} of {len(self.reference)} runs of the reference died"
-        if dead := _dead(self.candidate):
-            return "reject", f"{dead} of {len(self.candidate)} runs of the candidate died"
+        for name, answer in (("reference", "hold"), ("candidate", "reject")):
+            if dead := _dead(getattr(self, name)):
+                return answer, f"{dead} of {len(self.reference)} runs of the {name} died"
         if low > -margin:
             return "ship", "the whole interval lies above -margin"
         if high < -margin:
             return "reject", "the whole interval lies below -margin"
         return "hold", "-margin lies inside the interval"
 
-    def control(self) -> Control:
-        """A/A, which must be exactly 0, and the broken arm, whose interval must lie below 0."""
-        again, broken = self._over_reference(self.again), self._over_reference(self.broken)
-        high = verdict(broken, 1.0).high  # NaN where a run died, which is seen as well
-        different = [(one, two) for one, two in self._pairs(self.again) if not _same(one, two)]
-        trouble = ""
-        if different:
-            one, two = different[0]
-            trouble = (
-                f"A/A differs in {len(different)} of {len(again)} pairs, first by {two - one:+.3g}:"
-                " the arms share an object or draw other random numbers, or a kernel is not "
-                "deterministic"
-            )
-        elif high >= 0:
-            trouble = "the broken arm is not seen as worse: this design would miss a defect"
-        return Control(again=again, broken=broken, high=high, trouble=trouble)
-
-    def time(self) -> Verdict:
-        """The time of a candidate's run over its reference's, against the A/A control's.
-
-        Raises:
-            ValueError: nothing was timed.
-        """
-        if not self.seconds:
-            raise ValueError("these runs were not timed: paired() times its own")
+    def time(self) -> TimeVerdict:
+        """The time of a candidate's run over its reference's, against the A/A control's."""
         candidate, again = (
             [self.seconds[name][seed] / self.seconds["reference"][seed] for seed in self.reference]
             for name in ("candidate", "again")
         )
-        return verdict(candidate, TIME_MARGIN, control=again, times=True)
-
-    def _pairs(self, arm: dict[int, float]) -> list[tuple[float, float]]:
-        return [(score, arm[seed]) for seed, score in self.reference.items()]
-
-    def _over_reference(self, arm: dict[int, float]) -> tuple[float, ...]:
-        return tuple(theirs - ours for ours, theirs in self._pairs(arm))
+        return time_verdict(candidate, control=again)
 
 
 def paired(
@@ -231,9 +205,9 @@ def paired(
     Raises:
         ValueError: other than two arms, fewer than 2 seeds, or one of them twice.
     """
+    seeds = tuple(seeds)
     if isinstance(arms, str) or len(arms) != 2:
         raise ValueError(f"arms={arms!r}: pass the reference and the candidate")
-    seeds = tuple(seeds)
     if len(seeds) < 2 or len(set(seeds)) != len(seeds):
         raise ValueError(f"seeds={seeds}: pass 2 or more, each once, such as range(5)")
     runs = {"reference": arms[0], "candidate": arms[1], "again": arms[0], "broken": broken}
@@ -285,15 +259,10 @@ def _reach(pairs: int) -> float:
     freedom. So d sqrt(n) must reach the 90 % quantile of t s - z, which is simulated.
     """
     source = np.random.default_rng(0)
-    z = source.standard_normal(_SIMULATED)
-    s = np.sqrt(source.chisquare(pairs - 1, _SIMULATED) / (pairs - 1))
+    z = source.standard_normal(100_000)
+    s = np.sqrt(source.chisquare(pairs - 1, 100_000) / (pairs - 1))
     return float(np.quantile(t_quantile(pairs) * s - z, POWER))
 
 
 def _dead(scores: dict[int, float]) -> int:
     return sum(not isfinite(score) for score in scores.values())
-
-
-def _same(one: float, two: float) -> bool:
-    """Equal numbers, or both NaN."""
-    return one == two or (one != one and two != two)

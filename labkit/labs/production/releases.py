@@ -18,10 +18,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
 import torch
-from pydantic import JsonValue, TypeAdapter, ValidationError
 from torch import Tensor
 
 from labkit.base.home import replace_file
@@ -40,9 +39,6 @@ class RolledBack(RuntimeError):
         self.stage, self.why = stage, why
 
 
-# Releases
-
-
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """One version: what it was made of, and what was measured before it went out.
@@ -51,20 +47,16 @@ class Release:
         version: "v1", "v2" and so on, in the order of their registration.
         recipe: the precision config, plain JSON: formats, scales, what stays in FP32.
         fingerprint: of the recipe and the weights, see ``fingerprint``.
-        weights_sha256: of the weights alone: equal where two releases differ in their recipe only.
-        torch: the version that wrote the weights.
         evaluated: what was measured on it, such as {"bits": 2.1}.
     """
 
     version: str
-    recipe: Mapping[str, JsonValue]
+    recipe: Mapping[str, Any]
     fingerprint: str
-    weights_sha256: str
-    torch: str
     evaluated: Mapping[str, float]
 
 
-def fingerprint(recipe: Mapping[str, JsonValue], weights: Mapping[str, Tensor]) -> str:
+def fingerprint(recipe: Mapping[str, Any], weights: Mapping[str, Tensor]) -> str:
     """The SHA-256 of a recipe and of weights: names, dtypes, shapes and bits; hexadecimal.
 
     The order of the entries does not count. Every bit does: 0.0 and -0.0 differ.
@@ -76,36 +68,12 @@ def fingerprint(recipe: Mapping[str, JsonValue], weights: Mapping[str, Tensor]) 
     >>> fingerprint({"format": "bf16"}, weights) == fingerprint({"format": "fp16"}, weights)
     False
     """
-    return _fingerprint(recipe, _sha256(weights))
-
-
-def _fingerprint(recipe: Mapping[str, JsonValue], weights_sha256: str) -> str:
-    canonical = json.dumps(dict(recipe), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(f"{canonical}\n{weights_sha256}".encode()).hexdigest()
-
-
-def _sha256(weights: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True, allow_nan=False).encode())
     for name in sorted(weights):
         tensor = weights[name].detach().cpu().contiguous()
-        digest.update(f"{json.dumps(name)} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(f"\n{json.dumps(name)} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-# The registry
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pointer:
-    """Who answers: versions with their share of the requests, the newest last; and who may not."""
-
-    serving: tuple[tuple[str, float], ...] = ()
-    rolled_back: Mapping[str, str] = field(default_factory=dict)
-
-
-_RELEASE = TypeAdapter(Release)
-_POINTER = TypeAdapter(_Pointer)
 
 
 class Registry:
@@ -125,7 +93,7 @@ class Registry:
 
     def add(
         self,
-        recipe: Mapping[str, JsonValue],
+        recipe: Mapping[str, Any],
         weights: Mapping[str, Tensor],
         evaluated: Mapping[str, float],
     ) -> Release:
@@ -136,21 +104,17 @@ class Registry:
         """
         if not evaluated or not all(map(math.isfinite, evaluated.values())):
             raise ValueError(f"evaluated={evaluated}: give finite numbers, such as {{'bits': 2.1}}")
-        digest = _sha256(weights)
         release = Release(
             version=f"v{len(self.versions()) + 1}",
-            recipe=json.loads(json.dumps(dict(recipe))),  # as it is read again: no tuples
-            fingerprint=_fingerprint(recipe, digest),
-            weights_sha256=digest,
-            torch=torch.__version__,
+            recipe=json.loads(json.dumps(recipe)),  # as it is read again: no tuples
+            fingerprint=fingerprint(recipe, weights),
             evaluated={name: float(value) for name, value in evaluated.items()},
         )
         file = io.BytesIO()
         torch.save(dict(weights), file)
         # The JSON comes last: a version whose weights are not written yet does not exist.
         replace_file(self._folder / f"{release.version}.pt", file.getvalue(), durable=True)
-        text = json.dumps(asdict(release), indent=1) + "\n"
-        replace_file(self._folder / f"{release.version}.json", text, durable=True)
+        self._write(release.version, asdict(release))
         return release
 
     def versions(self) -> tuple[str, ...]:
@@ -162,39 +126,29 @@ class Registry:
         """Read a version's file.
 
         Raises:
-            LookupError: there is no such version. Tampered: the file cannot be read, or its recipe
-                is not the one that was registered.
+            LookupError: there is no such version. Tampered: the file cannot be read.
         """
-        path = self._folder / f"{version}.json"
         if version not in self.versions():
             raise LookupError(f"no {version} in {self._folder}; it has {self.versions()}")
-        try:
-            release = _RELEASE.validate_json(path.read_bytes())
-        except ValidationError as error:
-            raise Tampered(f"{path} is damaged: {error}") from None
-        if _fingerprint(release.recipe, release.weights_sha256) != release.fingerprint:
-            raise Tampered(
-                f"{path}: the recipe {dict(release.recipe)} does not belong to the fingerprint "
-                f"{release.fingerprint[:12]}. Add a changed recipe as a new version."
-            )
-        return release
+        return self._read(version, lambda fields: Release(**fields))
 
     def weights(self, release: Release) -> dict[str, Tensor]:
-        """Load a release's weights, which have the bits that were registered.
+        """Load a release's weights, which have the bits that were registered with its recipe.
 
         Raises:
-            Tampered: a bit differs, or the file cannot be read.
+            Tampered: a bit or the recipe differs, or the file cannot be read.
         """
         path = self._folder / f"{release.version}.pt"
         try:
             weights = torch.load(path, weights_only=True)
-            digest = _sha256(weights)
+            found = fingerprint(release.recipe, weights)
         except Exception as error:  # a damaged pickle raises whatever it likes
             raise Tampered(f"{path} cannot be loaded: {error}") from None
-        if digest != release.weights_sha256:
+        if found != release.fingerprint:
             raise Tampered(
-                f"{path} holds other weights than {release.version} was made of: SHA-256 "
-                f"{digest[:12]}, registered {release.weights_sha256[:12]}. Do not serve it."
+                f"{path} and the recipe {dict(release.recipe)} are not what {release.version} was "
+                f"made of: SHA-256 {found[:12]}, registered {release.fingerprint[:12]}. Do not "
+                "serve it, and add a changed recipe as a new version."
             )
         return weights
 
@@ -207,21 +161,20 @@ class Registry:
             Tampered: the files are not those of the release.
             LookupError: there is no such version, or it was rolled back: add a new one.
         """
+        version = release.version
         if not 0 <= share <= 1:
             raise ValueError(f"share={share}: a part of the requests, from 0 to 1")
-        pointer = self._pointer()
-        if release.version in pointer.rolled_back:
-            why = pointer.rolled_back[release.version]
-            raise LookupError(f"{release.version} was rolled back ({why}): add a new version")
-        if self.release(release.version) != release:
-            raise Tampered(f"{release.version} of {self._folder} is another release than this one")
+        if why := self.rolled_back().get(version):
+            raise LookupError(f"{version} was rolled back ({why}): add a new version")
+        if self.release(version) != release:
+            raise Tampered(f"{version} of {self._folder} is another release than this one")
         self.weights(release)
-        serving = [each for each in pointer.serving if each[0] != release.version]
+        serving = [[other, part] for other, part in self._pointer()["serving"] if other != version]
         if any(part < 1 for _, part in serving):
             raise ValueError(f"{serving[-1][0]} is a candidate already: finish its rollout first")
         if not serving and share < 1:
             raise ValueError(f"share={share}: no release answers the rest; promote one fully first")
-        self._point(replace(pointer, serving=(*serving, (release.version, float(share)))))
+        self._write("pointer", self._pointer() | {"serving": [*serving, [version, float(share)]]})
 
     def rollback(self, why: str) -> Release:
         """Take the newest promoted release back for good; returns the one that answers now.
@@ -229,12 +182,11 @@ class Registry:
         Raises:
             LookupError: no release came before it.
         """
-        pointer = self._pointer()
-        if len(pointer.serving) < 2:
+        *before, newest = self._pointer()["serving"] or [None]
+        if not before:
             raise LookupError(f"{self._folder}: there is no release before to go back to")
-        *before, (version, _) = pointer.serving
-        rolled_back = {**pointer.rolled_back, version: why}
-        self._point(_Pointer(serving=tuple(before), rolled_back=rolled_back))
+        rolled_back = self.rolled_back() | {newest[0]: why}
+        self._write("pointer", {"serving": before, "rolled_back": rolled_back})
         return self.current()
 
     def current(self) -> Release:
@@ -243,49 +195,39 @@ class Registry:
         Raises:
             LookupError: none was. Tampered: as ``release``.
         """
-        full = [version for version, share in self._pointer().serving if share == 1]
+        full = [version for version, share in self._pointer()["serving"] if share == 1]
         if not full:
             raise LookupError(f"{self._folder}: no release was promoted yet")
         return self.release(full[-1])
 
     def shares(self) -> dict[str, float]:
         """Which version answers which share of the requests now, as a router reads it."""
-        pointer = self._pointer()
-        if not pointer.serving:
+        if not (serving := self._pointer()["serving"]):
             return {}
-        current, (version, share) = self.current().version, pointer.serving[-1]
+        current, (version, share) = self.current().version, serving[-1]
         return {current: 1.0} if share == 1 else {current: 1 - share, version: share}
 
-    def table(self) -> pd.DataFrame:
-        """A row for each version: its fingerprint, recipe, evaluation and state."""
-        shares, rolled_back = self.shares(), self._pointer().rolled_back
-        rows = {}
-        for release in map(self.release, self.versions()):
-            version, state = release.version, "registered"
-            if version in rolled_back:
-                state = f"rolled back: {rolled_back[version]}"
-            elif version in shares:
-                state = f"answers {shares[version]:.3g} of the requests"
-            rows[version] = {
-                "fingerprint": release.fingerprint[:12],
-                "recipe": ", ".join(f"{name} {value}" for name, value in release.recipe.items()),
-                "evaluated": ", ".join(f"{k} {value:g}" for k, value in release.evaluated.items()),
-                "state": state,
-            }
-        return pd.DataFrame.from_dict(rows, orient="index")
+    def rolled_back(self) -> dict[str, str]:
+        """Each version that was rolled back, and why."""
+        return self._pointer()["rolled_back"]
 
-    def _pointer(self) -> _Pointer:
-        path = self._folder / "pointer.json"
-        if not path.exists():
-            return _Pointer()
+    def _pointer(self) -> dict[str, Any]:
+        """Who answers: versions with their share, the newest last; and who may not."""
+        empty = {"serving": [], "rolled_back": {}}
+        if not (self._folder / "pointer.json").exists():
+            return empty
+        return self._read("pointer", lambda kept: {name: kept[name] for name in empty})
+
+    def _read(self, name: str, made: Any) -> Any:
+        path = self._folder / f"{name}.json"
         try:
-            return _POINTER.validate_json(path.read_bytes())
-        except ValidationError as error:
+            return made(json.loads(path.read_bytes()))
+        except (ValueError, TypeError, KeyError) as error:
             raise Tampered(f"{path} is damaged: {error}") from None
 
-    def _point(self, pointer: _Pointer) -> None:
-        text = json.dumps(asdict(pointer), indent=1) + "\n"
-        replace_file(self._folder / "pointer.json", text, durable=True)
+    def _write(self, name: str, entries: Mapping[str, Any]) -> None:
+        text = json.dumps(entries, indent=1) + "\n"
+        replace_file(self._folder / f"{name}.json", text, durable=True)
 
 
 # A staged rollout

@@ -10,7 +10,7 @@ from traitlets import TraitError
 from labkit.labs.automatic_mixed_precision.call_order import (
     BARE_STEP,
     CALLS,
-    faults,
+    misuses,
     record_calls,
 )
 from labkit.labs.automatic_mixed_precision.widget_call_order import SHUFFLED, CallOrder
@@ -101,8 +101,8 @@ def orders(count):
         yield order
 
 
-def test_an_order_without_faults_is_the_right_one():
-    assert faults(CALLS) == []
+def test_an_order_without_misuses_is_the_right_one():
+    assert misuses(CALLS) == []
 
 
 def test_what_the_walk_says_happens_in_torch():
@@ -111,8 +111,8 @@ def test_what_the_walk_says_happens_in_torch():
     assert all(isinstance(weights, torch.Tensor) for weights in right.values())
     kinds = set()
     for order in orders(150):
-        found, end = faults(order), ends(order)
-        kind = {fault.kind for fault in found} or {"none"}
+        found, end = misuses(order), ends(order)
+        kind = {misuse.kind for misuse in found} or {"none"}
         kinds |= kind
         if "raises" in kind:
             assert isinstance(end, str), (order, found)
@@ -138,15 +138,15 @@ def test_what_the_walk_says_happens_in_torch():
         (["forward", *[c for c in CALLS if c != "forward"]], "forward", "wrong", "float32"),
     ],
 )
-def test_faults_stand_at_the_call_and_say_what_happens(order, place, kind, part):
+def test_misuses_stand_at_the_call_and_say_what_happens(order, place, kind, part):
     at = order.index(place) if place else len(order) - 1
-    (said,) = [fault for fault in faults(order) if fault.place == at]
+    (said,) = [misuse for misuse in misuses(order) if misuse.place == at]
     assert said.kind == kind and part in said.sentence
 
 
 def test_an_unknown_call_is_refused():
     with pytest.raises(ValueError, match=r"'zero'.*zero_grad"):
-        faults(["zero"])
+        misuses(["zero"])
 
 
 def test_calls_are_recorded_in_order_and_only_the_outermost():
@@ -217,21 +217,21 @@ def a_loop(*, scaler=None, dtype=torch.bfloat16, micro_batches=1, zero_grad=True
 def test_a_loop_without_a_scaler_is_right_and_needs_no_unscale(dtype):
     calls = recorded(a_loop(dtype=dtype))
     assert "scale" not in calls and calls[-1] == "step"
-    assert faults(calls) == []
-    assert faults([call for call in calls if call != "zero_grad"])[0].sentence.endswith("emptied")
+    assert misuses(calls) == []
+    assert misuses([call for call in calls if call != "zero_grad"])[0].sentence.endswith("emptied")
 
 
 def test_an_fp32_loop_written_without_autocast_is_right():
-    assert faults(["zero_grad", "forward", "backward", "step"]) == []
-    assert faults(["zero_grad", "forward", "backward", "clip", "step"]) == []
+    assert misuses(["zero_grad", "forward", "backward", "step"]) == []
+    assert misuses(["zero_grad", "forward", "backward", "clip", "step"]) == []
 
 
 def test_micro_batches_are_added_up_in_a_right_loop():
     live = torch.amp.GradScaler("cpu")
     calls = recorded(a_loop(scaler=live, dtype=torch.float16, micro_batches=3))
-    assert calls.count("backward") == 3 and faults(calls) == []
+    assert calls.count("backward") == 3 and misuses(calls) == []
     between = calls.index("backward") + 1
-    (said, *_) = faults([*calls[:between], "unscale_", *calls[between:]])
+    (said, *_) = misuses([*calls[:between], "unscale_", *calls[between:]])
     assert said.sentence == "adds scaled gradients to gradients that are not"
 
 
@@ -240,9 +240,9 @@ def test_a_step_beside_the_scaler_is_told_from_the_scalers_own():
     with pytest.raises(AssertionError, match="No inf checks"):
         recorded(a_loop(scaler=live, dtype=torch.float16, bare=True))
     calls = [call if call != "step" else BARE_STEP for call in CALLS]
-    assert "an inf that unscale_ found is used" in faults(calls)[0].sentence
+    assert "an inf that unscale_ found is used" in misuses(calls)[0].sentence
     calls = [call for call in calls if call not in ("unscale_", "clip", "update")]
-    assert [fault.sentence for fault in faults(calls)] == [
+    assert [misuse.sentence for misuse in misuses(calls)] == [
         "the optimizer does not unscale: its gradients still hold the scale"
     ]
 
@@ -272,15 +272,15 @@ def two_networks(*, zero_g=True):
 def test_two_optimizers_with_one_scaler_and_one_update_are_right():
     calls = recorded(two_networks())
     assert "backward A" in calls and "backward AB" in calls and "update" in calls
-    assert faults(calls) == []
-    (said,) = faults(recorded(two_networks(zero_g=False)))
+    assert misuses(calls) == []
+    (said,) = misuses(recorded(two_networks(zero_g=False)))
     assert "they were not emptied" in said.sentence
     assert recorded(two_networks(zero_g=False))[said.place] == "step B"
 
 
 def test_a_letter_belongs_to_a_call_that_is_known():
     with pytest.raises(ValueError, match="'stop A'"):
-        faults(["stop A"])
+        misuses(["stop A"])
 
 
 # The widget

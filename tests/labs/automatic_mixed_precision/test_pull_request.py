@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
-from labkit.labs.automatic_mixed_precision.call_order import faults, record_calls
+from labkit.labs.automatic_mixed_precision.call_order import misuses, record_calls
 from labkit.labs.automatic_mixed_precision.pull_request import HUNKS, pull_request
 
 
@@ -160,12 +160,12 @@ def test_the_recorder_finds_the_faults_of_order_and_none_in_right_hunks():
     for number in (2, 3, 6):
         with record_calls() as recorder:
             run(number, **({"loader": data(1)} if number < 6 else gan(1.0)))
-        said[number] = [fault.sentence for fault in faults(recorder.calls)]
+        said[number] = [misuse.sentence for misuse in misuses(recorder.calls)]
     assert said[3] == said[6] == []
     assert len(said[2]) == 1 and "not emptied" in said[2][0]
     with record_calls() as recorder, pytest.raises(AssertionError):
         run(4, loader=data(1))
-    sentences = [fault.sentence for fault in faults(recorder.calls)]
+    sentences = [misuse.sentence for misuse in misuses(recorder.calls)]
     assert "clips scaled gradients" in sentences[0] and "no inf check" in sentences[1]
 
 

@@ -1520,28 +1520,27 @@ def tolerance(a, b):
 
 
 # %% wrong spike-alarm: labkit's monitor
-#    says: uses `labkit.labs.monitoring_and_debugging.monitor.Monitor`
+#    says: uses `labkit.training.monitor.Monitor`
 class SpikeAlarm:
     def __init__(self, window=50, k=6.0, margin=1.0):
-        from labkit.labs.monitoring_and_debugging.monitor import Monitor
+        from labkit.training.monitor import Monitor
 
-        self.monitor, self.losses = Monitor(window=window, k=k, margin=margin), 0
+        self.monitor = Monitor(window=window, k=k, margin=margin, stall=None)
         self.ringing = False
 
     def see(self, loss):
-        before = len(self.monitor.alerts)
-        self.monitor.watch(self.losses, loss=loss)
-        self.losses += 1
-        kind = next((alert.kind for alert in self.monitor.alerts[before:]), None)
-        kind, self.ringing = None if self.ringing else kind, bool(self.monitor._ringing)
+        rest = {"grad_norm": 1.0, "loss_scale": 1.0, "skipped": False}
+        kind = next((fault.kind for fault in self.monitor.see({"loss": loss} | rest)), None)
+        kind = "spike" if kind == "loss spike" else kind
+        kind, self.ringing = None if self.ringing else kind, bool(self.monitor._lasting)
         return kind
 
 
 # %% wrong spike-alarm: labkit's baseline
-#    says: uses `labkit.labs.monitoring_and_debugging.monitor.Baseline`
+#    says: uses `labkit.training.monitor.Baseline`
 class SpikeAlarm:
     def __init__(self, window=50, k=6.0, margin=1.0):
-        from labkit.labs.monitoring_and_debugging.monitor import Baseline
+        from labkit.training.monitor import Baseline
 
         self.before, self.ringing = Baseline(window, k, margin), False
 

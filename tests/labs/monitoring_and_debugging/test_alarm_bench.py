@@ -10,7 +10,6 @@ import pytest
 from traitlets import TraitError
 
 from labkit.labs.monitoring_and_debugging.alarm_rules import RULES, alarms, limits, normal
-from labkit.labs.monitoring_and_debugging.monitor import Monitor
 from labkit.labs.monitoring_and_debugging.recorded import healthy_runs, planted
 from labkit.labs.monitoring_and_debugging.widget_alarm_bench import (
     MARGINS,
@@ -19,6 +18,7 @@ from labkit.labs.monitoring_and_debugging.widget_alarm_bench import (
     WINDOWS,
     AlarmBench,
 )
+from labkit.training import Monitor, StepRecord
 
 
 def bench(rule: str, window: int, k: float, margin: float, **more) -> AlarmBench:
@@ -83,10 +83,10 @@ def test_a_limit_says_what_the_rule_says_step_by_step(rule, window, k, margin):
 def test_the_median_is_the_rule_of_the_monitor(network):
     for seed in range(4):
         losses, _ = planted(healthy_runs()[network][seed], seed)
-        monitor = Monitor(window=50, k=6.0, margin=1.0)
+        monitor = Monitor(window=50, k=6.0, margin=1.0, stall=None)
         for step, loss in enumerate(losses):
-            monitor.watch(step, loss=loss)
-        assert found(losses, "median", 50, 6.0, 1.0) == [alert.step for alert in monitor.alerts]
+            monitor.see(StepRecord(step, loss, 1.0, 1.0, False))
+        assert found(losses, "median", 50, 6.0, 1.0) == [fault.step for fault in monitor.faults]
 
 
 def test_no_value_is_farther_than_the_bound_from_a_mean_that_contains_it():

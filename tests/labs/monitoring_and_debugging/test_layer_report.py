@@ -20,7 +20,6 @@ from labkit.labs.monitoring_and_debugging.layer_report import (
     first_nonfinite,
     layer_report,
 )
-from labkit.labs.monitoring_and_debugging.monitor import gradient_norm
 from labkit.training.models import SmallGPT, mlp
 
 
@@ -102,12 +101,10 @@ def test_a_sparse_gradient_is_read():
     table(torch.tensor([1, 1, 4])).sum().backward()
     (row,) = layer_report(table)
     assert row.norm == pytest.approx(math.sqrt(3 * 4 + 3))
-    assert row.norm == pytest.approx(gradient_norm(table.parameters()).item())
 
 
 def test_a_complex_gradient_is_read_as_both_of_its_parts():
     model = with_gradient(3 + 4j, -(2.0**-30), dtype=torch.complex64)
-    assert gradient_norm(model.parameters()).item() == 5.0
     (row,) = layer_report(model)
     assert (row.norm, row.headroom, row.report.values) == (5.0, 65504 / 4, 4)
     assert row.flushed == 1 / 3

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from labkit.labs.monitoring_and_debugging.monitor import Monitor
 from labkit.labs.monitoring_and_debugging.tracking import read_events, round_trip, write_events
+from labkit.training import Monitor, StepRecord
 
 
 def test_every_value_comes_back_as_float32_at_its_step(tmp_path):
@@ -38,7 +38,7 @@ def test_a_round_trip_needs_no_folder():
 def test_a_monitor_hands_its_history_over(tmp_path):
     monitor = Monitor()
     for step in range(5):
-        monitor.watch(step, loss=0.5**step, skipped=step == 2)
+        monitor.see(StepRecord(step, 0.5**step, 1.0, 1.0, step == 2))
     metrics = {metric: monitor.history(metric) for metric in ("loss", "skipped")}
     write_events(tmp_path, metrics)
     assert read_events(tmp_path) == metrics
