@@ -2,9 +2,9 @@
 
 ``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
 rounds of ``arms`` (its records are in ``report``); ``quality`` asks whether the accuracy is the
-same. ``verdicts`` says what pairs show against a margin. ``card`` counts the bytes that are alive,
-``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such results of
-named machines. ``ledger`` is the table of what the labs made of the course's GPT.
+same. ``verdicts`` says what pairs show against a margin. ``live_bytes`` counts the bytes that are
+alive, ``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such
+results of named machines. ``ledger`` is the table of what the labs made of the course's GPT.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from labkit.base.lazy import lazily
 
 if TYPE_CHECKING:
-    from labkit.measuring.card import Card
     from labkit.measuring.efficiency import (
         Casts,
         Misaligned,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Benchmark",
-    "Card",
     "Casts",
     "Impact",
     "Measurement",
@@ -49,7 +47,6 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "card": "Card",
         "efficiency": "Casts Misaligned count_casts misaligned work_and_memory",
         "quality": "Impact accuracy_impact",
         "report": "Benchmark ModeResult",

@@ -1,29 +1,24 @@
 """``plan_memory``: which measures make a training step fit a budget of bytes, the cheapest first.
 
-Each step of a plan is counted, not estimated: it runs once on fake tensors, on a ``Card``. No
-measure changes the dtype of a parameter.
+Each step of a plan is counted, not estimated: it runs once on fake tensors. No measure changes the
+dtype of a parameter.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
+from torch.utils.checkpoint import checkpoint
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.memory_and_many_gpus.block_adamw import BlockAdamW
-from labkit.labs.memory_and_many_gpus.checkpointed import Checkpointed
-from labkit.labs.memory_and_many_gpus.counting import (
-    FlopCard,
-    emptied,
-    make_moments,
-    shapes_of,
-    summed_loss,
-)
-from labkit.measuring.card import fake_copy
+from labkit.labs.memory_and_many_gpus.step_bytes import StepBytes, StepPoint, highest
+from labkit.measuring.live_bytes import fake_copy
 from labkit.measuring.showing import readable_bytes
 
 _CHUNKS = 16
@@ -56,17 +51,17 @@ class Measure:
 
     Args:
         name: such as "BF16 autocast".
-        peak_bytes: the most bytes alive during a training step.
+        peak: where most bytes are alive during a training step, and what they hold.
         extra_flop: what is computed again, as a share of the step's FLOP without any measure.
     """
 
     name: str
-    peak_bytes: int
+    peak: StepPoint
     extra_flop: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class MemoryPlan:
     """What ``plan_memory`` returns.
 
     Args:
@@ -79,18 +74,18 @@ class Plan:
     steps: tuple[Measure, ...]
     ways: Ways
 
-    def apply(self, model: nn.Module, **settings: Any) -> "Step":
+    def apply(self, model: nn.Module, **settings: Any) -> "PlannedStep":
         """A training step for the model, with all measures.
 
         Args:
             settings: of AdamW, such as ``lr``.
         """
-        return Step(model, self.ways, **settings)
+        return PlannedStep(model, self.ways, **settings)
 
     def describe(self) -> str:
         """A line for each step of the plan."""
         lines = [
-            f"{step.name}: {readable_bytes(step.peak_bytes)}"
+            f"{step.name}: {readable_bytes(step.peak.total)}"
             + (f", {100 * step.extra_flop:.0f} % more FLOP" if step.extra_flop else "")
             for step in self.steps
         ]
@@ -100,7 +95,7 @@ class Plan:
         return self.describe()
 
 
-def plan_memory(budget: int, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Plan:
+def plan_memory(budget: int, model: nn.Module, batch: tuple[Tensor, Tensor]) -> MemoryPlan:
     """Take measures until a training step with AdamW fits; parameters keep their dtypes.
 
     In this order: BF16 autocast; the loss in chunks, if the model has a linear layer ``head``;
@@ -125,32 +120,31 @@ def plan_memory(budget: int, model: nn.Module, batch: tuple[Tensor, Tensor]) -> 
             f"any activation, and the budget is {readable_bytes(budget)}. Divide them among "
             "several cards, or train fewer parameters (LoRA)"
         )
-    shapes = shapes_of(batch)
-    ways, counted = Ways(), _count(model, shapes, Ways())
+    ways, counted = Ways(), _count(model, batch, Ways())
     flop = counted.flop
-    steps = [Measure(name="as it is", peak_bytes=counted.peak, extra_flop=0.0)]
+    steps = [Measure(name="as it is", peak=counted.peak, extra_flop=0.0)]
     for name, changed in _measures(model, rows=len(batch[0])):
-        if counted.peak <= budget:
+        if counted.peak.total <= budget:
             break
         tried = replace(ways, **changed)
-        found = _count(model, shapes, tried)
+        found = _count(model, batch, tried)
         lowered = any(
-            before > budget and after < before
+            before.total > budget and after.total < before.total
             for before, after in ((counted.loss, found.loss), (counted.update, found.update))
         )
-        if not lowered or found.peak > counted.peak:
+        if not lowered or found.peak.total > counted.peak.total:
             continue
         if ways.micro_batches > 1 and "micro_batches" in changed:
             steps.pop()  # more of them replace fewer
         ways, counted = tried, found
         extra = round(counted.flop / flop - 1, 4)
-        steps.append(Measure(name=name, peak_bytes=counted.peak, extra_flop=extra))
-    if counted.peak > budget:
+        steps.append(Measure(name=name, peak=counted.peak, extra_flop=extra))
+    if (least := counted.peak.total) > budget:
         raise ValueError(
-            f"cannot fit: with all measures the peak is {readable_bytes(counted.peak)}, and the "
+            f"cannot fit: with all measures the peak is {readable_bytes(least)}, and the "
             f"budget is {readable_bytes(budget)}. Take a smaller batch, or several cards"
         )
-    return Plan(budget=budget, steps=tuple(steps), ways=ways)
+    return MemoryPlan(budget=budget, steps=tuple(steps), ways=ways)
 
 
 def _measures(model: nn.Module, rows: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -170,39 +164,56 @@ def _measures(model: nn.Module, rows: int) -> Iterator[tuple[str, dict[str, Any]
 
 @dataclass(frozen=True)
 class _Counted:
-    """The most bytes alive in forward and backward, and in the update; the FLOP of the step."""
+    """Where most bytes are alive in forward and backward, and in the update; the FLOP."""
 
-    loss: int
-    update: int
+    loss: StepPoint
+    update: StepPoint
     flop: float
 
     @property
-    def peak(self) -> int:
-        return max(self.loss, self.update)
+    def peak(self) -> StepPoint:
+        return highest((self.loss, self.update))
 
 
-def _count(model: nn.Module, shapes: Any, ways: Ways) -> _Counted:
+def _count(model: nn.Module, batch: tuple[Tensor, Tensor], ways: Ways) -> _Counted:
     """Run a step that is not the first on fake tensors, under CUDA's autocast lists."""
     model, mode = fake_copy(model)
     with emulate_gpu(), mode:
-        inputs, targets = emptied(shapes)
+        inputs, targets = (torch.empty_like(mode.from_tensor(whole)) for whole in batch)
         # From the second micro-batch on gradients are there, and one is like the other.
         parts = min(2, ways.micro_batches)
         rows = parts * -(-len(inputs) // ways.micro_batches)
-        step = Step(model, replace(ways, micro_batches=parts))
+        step = PlannedStep(model, replace(ways, micro_batches=parts))
         make_moments(step.optimizer)
-        with FlopCard().hold(model, step.optimizer, inputs, targets) as card:
-            step.accumulate(inputs[:rows], targets[:rows])
-            loss = card.peak
-            card.reset_peak()
+        with StepBytes(model, step.optimizer, (inputs, targets)) as live:
+            step.accumulate(inputs[:rows], targets[:rows], begin=live.begin)
+            live.begin("step")
             step.optimizer.step()
-    return _Counted(loss, card.peak, card.flop * ways.micro_batches / parts)
+        points = live.points()
+    return _Counted(
+        loss=highest(points, "forward", "backward"),
+        update=highest(points, "step"),
+        flop=live.flop * ways.micro_batches / parts,
+    )
+
+
+def make_moments(optimizer: Optimizer) -> None:
+    """Have an optimizer make its state, by a step with gradients of 0 that it then drops.
+
+    Parameters that need no gradient get no state.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 # ------------------------------------------------------------------ the step
 
 
-class Step:
+class PlannedStep:
     """A training step: ``step(inputs, targets)`` updates the model and returns the mean loss.
 
     Gradients of the whole batch stay in the parameters until the next call. Between calls the model
@@ -221,7 +232,6 @@ class Step:
             else AdamW(parameters, foreach=ways.foreach, **settings)
         )
         self._stack = _stack(model) if ways.checkpointed else None
-        self._segments = [] if self._stack is None else _segments(self._stack)
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         self.optimizer.zero_grad()
@@ -229,14 +239,22 @@ class Step:
         self.optimizer.step()
         return loss
 
-    def accumulate(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Forward and backward of all micro-batches; the mean loss, without a graph."""
+    def accumulate(
+        self, inputs: Tensor, targets: Tensor, *, begin: Callable[[str], None] = lambda phase: None
+    ) -> Tensor:
+        """Forward and backward of all micro-batches; the mean loss, without a graph.
+
+        ``begin`` is told when a "forward" and when a "backward" begins.
+        """
+        begin("forward")
         counted = (targets != -100).sum()
         total = torch.zeros((), device=targets.device)
         parts = (whole.chunk(self.ways.micro_batches) for whole in (inputs, targets))
         for x, y in zip(*parts, strict=True):
+            begin("forward")
             with torch.autocast(x.device.type, torch.bfloat16, enabled=self.ways.autocast):
                 loss = self._summed_loss(x, y) / counted
+            begin("backward")
             loss.backward()
             total += loss.detach()
             del loss
@@ -263,9 +281,32 @@ class Step:
             del self._stack.forward
 
     def _checkpointed(self, x: Tensor) -> Tensor:
-        for segment in self._segments:
-            x = segment(x)
+        assert self._stack is not None
+        for group in _groups(self._stack):
+            x = checkpoint(group, x, use_reentrant=False)
         return x
+
+
+def summed_loss(head: nn.Module, hidden: Tensor, targets: Tensor, chunks: int) -> Tensor:
+    """The sum of the cross-entropies of ``head(hidden)``, over so many parts of the rows in turn.
+
+    Args:
+        hidden: ... x D.
+        targets: int64, as ``hidden`` without its last dimension; -100 marks what does not count.
+        chunks: 1 computes all logits at once. More are checkpointed: each part's logits are
+            forgotten, and computed again in backward.
+    """
+
+    def part(hidden: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(head(hidden), targets, reduction="sum")
+
+    hidden, targets = hidden.flatten(0, -2), targets.flatten()
+    if chunks == 1:
+        return part(hidden, targets)
+    total = torch.zeros((), device=hidden.device)
+    for rows in zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True):
+        total = total + checkpoint(part, *rows, use_reentrant=False)
+    return total
 
 
 def _stack(model: nn.Module) -> nn.Sequential | None:
@@ -274,10 +315,9 @@ def _stack(model: nn.Module) -> nn.Sequential | None:
     return max(found, key=lambda part: sum(p.numel() for p in part.parameters()), default=None)
 
 
-def _segments(stack: nn.Sequential) -> list[Checkpointed]:
+def _groups(stack: nn.Sequential) -> list[nn.Sequential]:
     """Each block by itself; single layers in as many groups as a group has layers."""
     layers = list(stack)
     blocks = any(list(layer.children()) for layer in layers)
     size = 1 if blocks else math.ceil(math.sqrt(len(layers)))
-    groups = [layers[first : first + size] for first in range(0, len(layers), size)]
-    return [Checkpointed(nn.Sequential(*group)) for group in groups]
+    return [stack[first : first + size] for first in range(0, len(layers), size)]

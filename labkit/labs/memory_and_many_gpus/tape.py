@@ -1,7 +1,7 @@
 """``tape``: the bytes of one training step of GPT-2, operator by operator, by what they hold.
 
 The step is run on fake CPU tensors under CUDA's autocast lists: torch computes shapes and dtypes,
-and a ``Card`` counts. Nothing is trained, and a laptop needs no memory for it.
+and ``StepBytes`` counts. Nothing is trained, and a laptop needs no memory for it.
 """
 
 import json
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import AdamW
 from torch.utils.checkpoint import checkpoint
@@ -20,13 +20,15 @@ from torch.utils.checkpoint import checkpoint
 from labkit.base.paths import DATA
 from labkit.emulation import emulate_gpu
 from labkit.labs.memory_and_many_gpus.block_adamw import BLOCK
-from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard, make_moments, summed_loss
+from labkit.labs.memory_and_many_gpus.plan import make_moments, summed_loss
+from labkit.labs.memory_and_many_gpus.step_bytes import StepBytes, StepPoint, highest
 from labkit.training.models import SmallGPT
 
+GIB = 2**30
 BLOCKS, WIDTH, HEADS, CONTEXT, VOCABULARY = 12, 768, 12, 1024, 50304
 FILE = DATA / "emulated" / "gpt2_tape.json"
 
-ROLES = ("weights", "gradients", "moments", "copies", "kept", "temporary")
+PHASES = ("forward", "backward", "step")
 
 _MOST_POINTS = 240
 """A tape keeps about so many points."""
@@ -41,7 +43,7 @@ _MOMENTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class StepSettings:
     """How a step of GPT-2 is run.
 
     Args:
@@ -101,54 +103,6 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """The bytes alive when an operator has run, by what they hold.
-
-    Args:
-        at: phase and operator, such as "backward/aten.mm".
-        weights: parameters.
-        gradients: what stands in ``.grad``.
-        moments: the optimizer's state.
-        copies: 16-bit copies of weights that autocast made.
-        kept: what forward leaves behind for backward, activations above all, and the tokens.
-        temporary: all else, such as gradients of activations.
-    """
-
-    at: str
-    weights: int
-    gradients: int
-    moments: int
-    copies: int
-    kept: int
-    temporary: int
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return sum(getattr(self, role) for role in ROLES)
-
-    @property
-    def phase(self) -> str:
-        """ "forward", "backward", "step" or "zero_grad"."""
-        return self.at.partition("/")[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hill:
-    """The largest point of a phase.
-
-    Args:
-        name: "forward", "backward" or "step".
-        peak: bytes.
-        at: phase and operator, such as "backward/aten.mm".
-    """
-
-    name: Literal["forward", "backward", "step"]
-    peak: int
-    at: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tape:
     """What ``tape`` returns.
 
@@ -158,28 +112,24 @@ class Tape:
         extra_flop: what is computed again, as a share of the FLOP of the step without it.
     """
 
-    settings: Settings
-    points: tuple[Point, ...]
+    settings: StepSettings
+    points: tuple[StepPoint, ...]
     extra_flop: float
 
     @property
-    def hills(self) -> tuple[Hill, ...]:
-        """Forward, backward and the optimizer's step, each with its peak."""
-        highest = {
-            name: max((p for p in self.points if p.phase == name), key=lambda p: p.total)
-            for name in ("forward", "backward", "step")
-        }
-        return tuple(Hill(name=n, peak=p.total, at=p.at) for n, p in highest.items())
+    def hills(self) -> dict[str, StepPoint]:
+        """Of "forward", "backward" and "step" the point with the most bytes."""
+        return {phase: highest(self.points, phase) for phase in PHASES}
 
     @property
     def peak(self) -> int:
         """The most bytes that are alive at once."""
-        return max(hill.peak for hill in self.hills)
+        return highest(self.points).total
 
     @property
     def peak_at(self) -> str:
         """Phase and operator of the peak, such as "backward/aten._log_softmax_backward_data"."""
-        return max(self.hills, key=lambda hill: hill.peak).at
+        return highest(self.points).at
 
     def fits(self, limit: int) -> bool:
         """Whether a card of so many bytes holds the step."""
@@ -188,7 +138,7 @@ class Tape:
     def describe(self) -> str:
         """Settings, the three peaks, and what is computed again, as lines of text."""
         phase, _, operator = self.peak_at.partition("/")
-        peaks = ", ".join(f"{hill.name} {hill.peak / GIB:.2f}" for hill in self.hills)
+        peaks = ", ".join(f"{name} {hill.total / GIB:.2f}" for name, hill in self.hills.items())
         again = f" {100 * self.extra_flop:.0f} % more FLOP." if self.extra_flop else ""
         return (
             f"GPT-2, {self.settings.describe()}: peak {self.peak / GIB:.2f} GiB, in {phase}, "
@@ -200,7 +150,7 @@ class Tape:
 
 
 @cache
-def tape(settings: Settings = Settings()) -> Tape:
+def tape(settings: StepSettings = StepSettings()) -> Tape:
     """The bytes of one training step of GPT-2, in settings that the course recorded or counted now.
 
     GPT-2 has 12 blocks of width 768, a vocabulary of 50,304 and a head of its own: 163 million
@@ -209,7 +159,7 @@ def tape(settings: Settings = Settings()) -> Tape:
     return recorded().get(settings) or count_tape(settings)
 
 
-def count_tape(settings: Settings) -> Tape:
+def count_tape(settings: StepSettings) -> Tape:
     """As ``tape``, without the recording."""
     points, flop = _count_step(settings)
     again = flop / (settings.batch * _flop_of_a_text()) - 1
@@ -218,13 +168,13 @@ def count_tape(settings: Settings) -> Tape:
 
 @cache
 def _flop_of_a_text() -> int:
-    return _count_step(Settings(batch=1))[1]
+    return _count_step(StepSettings(batch=1))[1]
 
 
 # ------------------------------------------------------------------ the step
 
 
-def _loss(model: SmallGPT, tokens: Tensor, settings: Settings) -> Tensor:
+def _loss(model: SmallGPT, tokens: Tensor, settings: StepSettings) -> Tensor:
     x = model.token(tokens) + model.position(torch.arange(CONTEXT))
     for place, block in enumerate(model.blocks):
         again = place in settings.checkpointed
@@ -232,41 +182,40 @@ def _loss(model: SmallGPT, tokens: Tensor, settings: Settings) -> Tensor:
     return summed_loss(model.head, model.norm(x), tokens, settings.loss_chunks) / tokens.numel()
 
 
-def _count_step(settings: Settings) -> tuple[list[Point], int]:
+def _count_step(settings: StepSettings) -> tuple[list[StepPoint], int]:
     """The points of a step, one for each operator, and its FLOP."""
     with emulate_gpu(), FakeTensorMode():
         model = SmallGPT(VOCABULARY, CONTEXT, width=WIDTH, blocks=BLOCKS, heads=HEADS)
         tokens = torch.zeros(settings.batch, CONTEXT, dtype=torch.int64)
         optimizer = AdamW(model.parameters(), foreach=settings.foreach)
-        recorder = _Recorder(model, _make_moments(model, optimizer, settings), tokens)
+        live = StepBytes(model, _make_moments(model, optimizer, settings), tokens)
         # From the second micro-batch on gradients are there, and one is like the other.
         parts = tokens.chunk(settings.micro_batches)[:2]
-        with recorder:
+        with live:
             for part in parts:
-                first = len(recorder.names)
-                recorder.phase = "forward"
+                first = len(live.points())
+                live.begin("forward")
                 with torch.autocast("cpu", torch.bfloat16, enabled=settings.autocast):
                     loss = _loss(model, part, settings) / settings.micro_batches
-                recorder.end_forward()
-                recorder.phase = "backward"
+                live.begin("backward")
                 loss.backward()
                 del loss
-            last = len(recorder.names)
-            recorder.phase = "step"
+            last = len(live.points())
+            live.begin("step")
             if settings.moments == "fp32":
                 optimizer.step()
             else:
-                recorder.note("one fused kernel")
-            recorder.phase = "zero_grad"
+                live.note("one fused kernel")
+            live.begin("zero_grad")
             optimizer.zero_grad()
-            recorder.note("set to None")
-        points = recorder.points()
+            live.note("set to None")
+        points = live.points()
         again = points[first:last] * (settings.micro_batches - len(parts))
-        flop = recorder.flop * settings.micro_batches // len(parts)
+        flop = live.flop * settings.micro_batches // len(parts)
     return points[:last] + again + points[last:], flop
 
 
-def _make_moments(model: SmallGPT, optimizer: AdamW, settings: Settings) -> list[Tensor]:
+def _make_moments(model: SmallGPT, optimizer: AdamW, settings: StepSettings) -> list[Tensor]:
     """What the optimizer holds between steps."""
     if settings.moments == "fp32":
         make_moments(optimizer)
@@ -279,98 +228,10 @@ def _make_moments(model: SmallGPT, optimizer: AdamW, settings: Settings) -> list
     ]
 
 
-# ------------------------------------------------------------------ what is recorded
-
-
-@dataclass
-class _Span:
-    """A storage while it has one role, from one operator's number to another's."""
-
-    role: str
-    size: int
-    first: int
-    last: int | None = None
-
-
-class _Recorder(FlopCard):
-    """A card that also notes, of each storage, from when to when it held what."""
-
-    def __init__(self, model: nn.Module, moments: Sequence[Tensor], tokens: Tensor) -> None:
-        super().__init__()
-        self.phase = ""
-        self.names: list[str] = []
-        self._spans: list[_Span] = []
-        self._open: dict[int, _Span] = {}
-        for role, held in (("weights", model), ("moments", moments), ("kept", tokens)):
-            self._new_role = role
-            self.hold(held)
-        self._new_role = "temporary"
-        for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(self._is_gradient)
-
-    def note(self, name: str) -> None:
-        """A point without an operator of torch's."""
-        self.names.append(f"{self.phase}/{name}")
-
-    def end_forward(self) -> None:
-        """What forward made and has not freed is kept for backward."""
-        for span in self._open.values():
-            if span.role == "temporary":
-                span.role = "kept"
-
-    def points(self) -> list[Point]:
-        """The bytes of each role after each operator."""
-        changes = {role: [0] * (len(self.names) + 1) for role in ROLES}
-        for span in (*self._spans, *self._open.values()):
-            changes[span.role][span.first] += span.size
-            if span.last is not None:
-                changes[span.role][span.last + 1] -= span.size
-        alive, points = dict.fromkeys(ROLES, 0), []
-        for number, name in enumerate(self.names):
-            for role in ROLES:
-                alive[role] += changes[role][number]
-            points.append(Point(at=name, **alive))
-        return points
-
-    def _count(self, leaves: list[Any], operator: str) -> str:
-        refusal = super()._count(leaves, operator)
-        for key in self._sizes.keys() - self._open.keys():
-            role = "copies" if self._is_copy(leaves, operator) else self._new_role
-            self._begin(key, role, len(self.names))
-        if self.phase and operator.startswith("aten."):  # prim.device makes nothing
-            self.note(operator)
-        return refusal
-
-    def _is_copy(self, leaves: list[Any], operator: str) -> bool:
-        if operator != "aten._to_copy":
-            return False
-        source = self._open.get(id(leaves[0].untyped_storage()))
-        return source is not None and source.role == "weights"
-
-    def _is_gradient(self, parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        key = id(parameter.grad.untyped_storage())
-        if self._open[key].role != "gradients":
-            self._end(key)
-            self._begin(key, "gradients", len(self.names))
-
-    def _begin(self, key: int, role: str, first: int) -> None:
-        self._open[key] = _Span(role, self._sizes[key], first)
-
-    def _end(self, key: int) -> None:
-        span = self._open.pop(key)
-        span.last = len(self.names) - 1
-        self._spans.append(span)
-
-    def _forget(self, key: int) -> None:
-        self._end(key)
-        super()._forget(key)
-
-
-def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
+def _thinned(points: Sequence[StepPoint]) -> tuple[StepPoint, ...]:
     """The largest point of each stretch, and the last of each phase; no stretch has two phases."""
     stretch = -(-len(points) // _MOST_POINTS)
-    kept: list[Point] = []
+    kept: list[StepPoint] = []
     for _, phase in groupby(points, key=lambda point: point.phase):
         run = list(phase)
         for first in range(0, len(run), stretch):
@@ -384,7 +245,7 @@ def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 @cache
-def recorded() -> dict[Settings, Tape]:
+def recorded() -> dict[StepSettings, Tape]:
     """The tapes of data/emulated/gpt2_tape.json, by their settings."""
     record = json.loads(FILE.read_text(encoding="utf-8"))
     return {found.settings: found for found in map(_from_json, record["tapes"])}
@@ -392,7 +253,7 @@ def recorded() -> dict[Settings, Tape]:
 
 def _from_json(record: dict[str, Any]) -> Tape:
     points = tuple(
-        Point(
+        StepPoint(
             at=record["names"][name],
             weights=record["weights"],
             gradients=gradients,
@@ -404,7 +265,7 @@ def _from_json(record: dict[str, Any]) -> Tape:
         for name, gradients, copies, kept, temporary in record["points"]
     )
     return Tape(
-        settings=replace(Settings(), **record["settings"]),
+        settings=replace(StepSettings(), **record["settings"]),
         points=points,
         extra_flop=record["extra_flop"],
     )

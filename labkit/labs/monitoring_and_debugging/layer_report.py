@@ -29,7 +29,7 @@ from labkit.formats.dtypes import name_of
 from labkit.formats.histograms import RangeReport, range_report
 from labkit.labs.detective.causes import CAUSES
 from labkit.labs.monitoring_and_debugging.monitor import real_values
-from labkit.measuring.card import plain_parts
+from labkit.measuring.live_bytes import plain_parts
 from labkit.training.precision import check_values
 
 # Gradients by layer

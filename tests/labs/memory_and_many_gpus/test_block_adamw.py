@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from labkit.labs.memory_and_many_gpus.block_adamw import BLOCK, BlockAdamW
-from labkit.measuring.card import Card
+from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import train
 from labkit.training.data import batches, digits
 from labkit.training.models import mlp
@@ -30,7 +30,7 @@ def test_the_moments_take_two_bytes_a_parameter():
     parameter = torch.nn.Parameter(torch.zeros(1000, 256))
     parameter.grad = torch.ones_like(parameter)
     optimizer = BlockAdamW([parameter])
-    with Card().hold(parameter, optimizer) as card:
+    with LiveBytes().hold(parameter, optimizer) as card:
         optimizer.step()
         held = card.now
     assert held - 2 * parameter.nbytes == parameter.numel() * (2 + 2 * 4 / BLOCK)

@@ -1,4 +1,4 @@
-"""S17: a plan whose predicted bytes come true, whose gradients are the plain step's."""
+"""S17, S19: a plan whose predicted bytes come true, whose gradients are the plain step's."""
 
 import copy
 from itertools import accumulate, pairwise
@@ -9,9 +9,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from labkit.emulation import emulate_gpu
-from labkit.labs.memory_and_many_gpus.counting import shapes_of
-from labkit.labs.memory_and_many_gpus.plan import Step, Ways, _count, plan_memory
-from labkit.measuring.card import Card
+from labkit.labs.memory_and_many_gpus.plan import PlannedStep, Ways, _count, plan_memory
+from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import cross_entropy
 from labkit.training.models import SmallGPT
 
@@ -44,10 +43,10 @@ def _gpt():
 
 def _measured(model, x, y, ways):
     """What the second step holds at most, by the events of torch's own allocator."""
-    step = Step(model, ways)
+    step = PlannedStep(model, ways)
     step(x, y)
     step.optimizer.zero_grad()
-    held = Card().hold(model, step.optimizer, x, y).now
+    held = LiveBytes().hold(model, step.optimizer, x, y).now
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step(x, y)
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -56,7 +55,7 @@ def _measured(model, x, y, ways):
 
 
 def _predicted(model, x, y, ways):
-    return _count(model, shapes_of((x, y)), ways).peak
+    return _count(model, (x, y), ways).peak.total
 
 
 @pytest.mark.parametrize("ways", WAYS)
@@ -71,10 +70,22 @@ def test_so_are_those_of_a_gpt(ways):
     assert _predicted(model, x, y, ways) == pytest.approx(_measured(model, x, y, ways), rel=0.15)
 
 
+def test_what_the_bytes_of_the_peak_hold():
+    model, x, y = _mlp()
+    count = sum(p.numel() for p in model.parameters())
+    steps = 4 * len(list(model.parameters()))  # AdamW counts the steps of each parameter
+    plain = _count(model, (x, y), Ways()).peak
+    assert (plain.weights, plain.moments, plain.copies) == (4 * count, 8 * count + steps, 0)
+    cast = _count(model, (x, y), Ways(autocast=True)).loss
+    assert cast.weights == plain.weights and 0 < cast.copies <= 2 * count
+    # With accumulation all gradients are there when most bytes are.
+    assert _count(model, (x, y), Ways(micro_batches=2)).loss.gradients == 4 * count
+
+
 def _gradients(model, x, y, ways):
     model = copy.deepcopy(model)
     with emulate_gpu():
-        loss = Step(model, ways).accumulate(x, y)
+        loss = PlannedStep(model, ways).accumulate(x, y)
     return loss, torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
@@ -105,7 +116,7 @@ def _smallest(make):
 def test_under_any_pressure_parameters_keep_their_dtypes_and_names(make):
     model, batch, least = _smallest(make)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    plain = plan_memory(2**40, model, batch).steps[0].peak_bytes
+    plain = plan_memory(2**40, model, batch).steps[0].peak.total
     taken = set()
     for budget in range(least, plain, (plain - least) // 4):
         try:
@@ -114,7 +125,7 @@ def test_under_any_pressure_parameters_keep_their_dtypes_and_names(make):
             assert "cannot fit" in str(error)
             continue
         taken |= {step.name for step in plan.steps}
-        assert plan.steps[-1].peak_bytes <= budget < plan.steps[-2].peak_bytes
+        assert plan.steps[-1].peak.total <= budget < plan.steps[-2].peak.total
         again = any(step.name == "checkpointed blocks" for step in plan.steps)
         again |= any(step.name.startswith("loss in") for step in plan.steps)
         assert 0.01 < plan.steps[-1].extra_flop < 0.5 if again else not plan.steps[-1].extra_flop
@@ -133,7 +144,7 @@ def test_measures_come_in_order_and_only_where_they_help():
     model, batch, _ = _smallest(_gpt)
     plain = plan_memory(2**40, model, batch)
     assert [step.name for step in plain.steps] == ["as it is"] and plain.ways == Ways()
-    peak = plain.steps[0].peak_bytes
+    peak = plain.steps[0].peak.total
     plan = plan_memory(peak // 2, model, batch)
     order = ["as it is", "BF16 autocast", "loss in 16 chunks", "checkpointed blocks"]
     names = [step.name for step in plan.steps]
@@ -141,7 +152,7 @@ def test_measures_come_in_order_and_only_where_they_help():
     assert f"fits {peak // 2 / MIB:.4g} MiB" in plan.describe()
     # With one row the update is the peak, and nothing that makes activations smaller is taken.
     one = tuple(x[:1, :4] for x in batch)
-    update = plan_memory(2**40, model, one).steps[0].peak_bytes
+    update = plan_memory(2**40, model, one).steps[0].peak.total
     names = [step.name for step in plan_memory(update - 1, model, one).steps]
     assert names == ["as it is", "AdamW without foreach"]
 
@@ -160,4 +171,4 @@ def test_parameters_that_are_not_trained_need_no_gradients_and_no_moments():
     held = sum(parameter.nbytes for parameter in frozen.parameters())
     plan = plan_memory(2 * held, model, (x, y))
     assert [step.name for step in plan.steps] == ["as it is"]
-    assert plan.steps[0].peak_bytes == pytest.approx(_measured(model, x, y, Ways()), rel=0.15)
+    assert plan.steps[0].peak.total == pytest.approx(_measured(model, x, y, Ways()), rel=0.15)

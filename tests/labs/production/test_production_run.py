@@ -18,7 +18,6 @@ from labkit.labs.monitoring_and_debugging.monitor import Monitor
 from labkit.labs.production.data_order import DataOrder, LoaderFailed
 from labkit.labs.production.faults import Detector
 from labkit.labs.production.injections import FIVE_FAULTS, Injection
-from labkit.labs.production.memory import Memory
 from labkit.labs.production.respond import Plan
 from labkit.labs.production.run import Recipe, run
 from labkit.labs.production.solutions import Checkpoints, respond
@@ -67,10 +66,9 @@ def test_selector_memory_plan_monitor_detector_and_policy_train_digits_together(
     """The strategy of lab 12, the micro-batches of lab 07, the monitor of lab 11."""
     strategy = select(A100, network())
     loader = batches(DIGITS.train_images, DIGITS.train_labels, 256, seed=1)
-    memory = Memory(plan_memory, network(), (torch.zeros(256, 64), DIGITS.train_labels[:256]))
-    while memory.plan.ways.micro_batches == 1:
-        memory.next_step()
-    parts = memory.plan.ways.micro_batches
+    batch = torch.zeros(256, 64), DIGITS.train_labels[:256]
+    parts = plan_memory(160 * 1024, network(), batch).ways.micro_batches
+    assert parts > 1
     recipe = Recipe(precision=strategy.name, micro_batch=256 // parts, accumulate=parts)
     monitor = Monitor()
     watched = {"detector": Detector(), "on_step": monitor.see}
