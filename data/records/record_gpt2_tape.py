@@ -11,7 +11,8 @@ A run that was stopped goes on: delete the file to record it anew.
 import torch
 from common import about, file_of, read, write
 
-from labkit.labs.memory_and_many_gpus.tape import BLOCKS, StepSettings, Tape, count_tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, Tape, count_tape, described
 
 EVERY = frozenset(range(BLOCKS))
 TAPES = (
@@ -69,7 +70,7 @@ def main(file):
         tapes.append(plain(count_tape(settings)))
         record = about(__file__, __doc__, "fake CPU tensors", torch=torch.__version__)
         write(file, record | {"tapes": tapes}, ',{"settings"')
-        print(settings.describe(), flush=True)
+        print(described(settings), flush=True)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ class LiveBytes(TorchDispatchMode):
         asked = sum(size - self._sizes.get(key, 0) for key, size in sizes.items())
         if self.limit is not None and self.now + asked > self.limit:
             return (
-                f"Out of memory. Tried to allocate {readable_bytes(asked)}. The card has a total "
+                f"Card out of memory. Tried to allocate {readable_bytes(asked)}. It has a total "
                 f"capacity of {readable_bytes(self.limit)}, of which "
                 f"{readable_bytes(self.limit - self.now)} is free; {readable_bytes(self.now)} is "
                 "in use."

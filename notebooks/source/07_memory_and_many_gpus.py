@@ -19,7 +19,8 @@ import torch, torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from labkit.labs.engine import claim, predict, yours
 from labkit.labs.memory_and_many_gpus import checks, predictions as guesses, solutions as ours
-from labkit.labs.memory_and_many_gpus.tape import StepSettings, tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.tape import tape
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -181,6 +182,7 @@ print(tape(StepSettings(autocast=True, loss_chunks=16)).describe())
 # ### Activation checkpointing
 #
 # A checkpointed *block* keeps only its input, and backward runs its forward again. The model with checkpointed blocks must have the same gradients. Compare the bytes that a block keeps for backward, and its FLOP.
+
 
 # %%
 class Checkpointed(torch.nn.Module):

@@ -12,8 +12,9 @@ from pathlib import Path
 import traitlets
 
 from labkit.labs.engine.described import AskingWidget
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
 from labkit.labs.memory_and_many_gpus.step_bytes import StepPoint
-from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, PHASES, StepSettings, Tape, tape
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, PHASES, Tape, described, tape
 
 LIMITS = (16 * GIB, 8 * GIB, 6 * GIB, 4 * GIB)
 """Bytes of the cards."""
@@ -269,10 +270,9 @@ def _stack(columns: list[_Column], top: float) -> Mapping[str, list[float]]:
         list(itertools.accumulate(getattr(column.point, role) for role in ROLES))
         for column in columns
     ]
-    heights = zip(*edges, strict=True)
     return {
         role: [round(height / top, 4) for height in row]
-        for role, row in zip(ROLES, heights, strict=True)
+        for role, row in zip(ROLES, zip(*edges, strict=True), strict=True)
     }
 
 
@@ -328,7 +328,7 @@ def _row(what: str, shown: Tape) -> dict:
 def _told(settings: StepSettings) -> str:
     blocks = sorted(settings.checkpointed)
     which = f" Checkpointed: {', '.join(map(str, blocks))}." if blocks else ""
-    return f"{settings.describe()}.{which}"
+    return f"{described(settings)}.{which}"
 
 
 def _operator(at: str) -> str:

@@ -1,7 +1,8 @@
 """A step of a small made-up model, for the widget's tests: round bytes, no torch, no second."""
 
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
 from labkit.labs.memory_and_many_gpus.step_bytes import StepPoint
-from labkit.labs.memory_and_many_gpus.tape import GIB, StepSettings, Tape
+from labkit.labs.memory_and_many_gpus.tape import GIB, Tape
 
 STATE = {"fp32": 1.0, "bf16": 0.5, "8-bit": 0.25}
 

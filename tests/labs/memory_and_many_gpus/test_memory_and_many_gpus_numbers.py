@@ -8,7 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from labkit.emulation import emulate_gpu
 from labkit.labs.memory_and_many_gpus import solutions
 from labkit.labs.memory_and_many_gpus.communication import ring_sum
-from labkit.labs.memory_and_many_gpus.tape import StepSettings, tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.tape import tape
 from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import cross_entropy
 from labkit.training.models import SmallGPT, mlp

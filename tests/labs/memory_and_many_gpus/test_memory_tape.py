@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from traitlets import TraitError
 
-from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, StepSettings, tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, tape
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import (
     LIMITS,
     ROLES,

@@ -8,12 +8,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
 from labkit.labs.memory_and_many_gpus.step_bytes import ROLES, StepPoint
 from labkit.labs.memory_and_many_gpus.tape import (
     BLOCKS,
     FILE,
     GIB,
-    StepSettings,
     Tape,
     _thinned,
     count_tape,
@@ -173,4 +173,4 @@ def test_thinning_keeps_each_phases_peak_and_its_end():
 )
 def test_settings_that_cannot_be_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
-        StepSettings(**wrong)
+        tape(StepSettings(**wrong))

@@ -67,7 +67,7 @@ def test_selector_memory_plan_monitor_detector_and_policy_train_digits_together(
     strategy = select(A100, network())
     loader = batches(DIGITS.train_images, DIGITS.train_labels, 256, seed=1)
     batch = torch.zeros(256, 64), DIGITS.train_labels[:256]
-    parts = plan_memory(160 * 1024, network(), batch).ways.micro_batches
+    parts = plan_memory(160 * 1024, network(), batch).settings.micro_batches
     assert parts > 1
     recipe = Recipe(precision=strategy.name, micro_batch=256 // parts, accumulate=parts)
     monitor = Monitor()
