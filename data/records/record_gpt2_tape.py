@@ -11,29 +11,30 @@ A run that was stopped goes on: delete the file to record it anew.
 import torch
 from common import about, file_of, read, write
 
-from labkit.labs.memory_and_many_gpus.tape import BLOCKS, Settings, Tape, count_tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, Tape, count_tape, described
 
 EVERY = frozenset(range(BLOCKS))
 TAPES = (
-    Settings(),
-    Settings(autocast=True),
-    Settings(autocast=True, loss_chunks=16),
-    Settings(autocast=True, checkpointed=EVERY),
-    Settings(autocast=True, micro_batches=4),
-    Settings(autocast=True, loss_chunks=16, checkpointed=EVERY),
-    Settings(autocast=True, loss_chunks=16, checkpointed=EVERY, foreach=False),
-    Settings(autocast=True, loss_chunks=16, checkpointed=EVERY, moments="bf16"),
-    Settings(autocast=True, loss_chunks=16, checkpointed=EVERY, moments="8-bit"),
-    Settings(autocast=True, loss_chunks=16, micro_batches=4),
-    Settings(batch=1),
-    Settings(batch=1, autocast=True),
+    StepSettings(),
+    StepSettings(autocast=True),
+    StepSettings(autocast=True, loss_chunks=16),
+    StepSettings(autocast=True, checkpointed=EVERY),
+    StepSettings(autocast=True, micro_batches=4),
+    StepSettings(autocast=True, loss_chunks=16, checkpointed=EVERY),
+    StepSettings(autocast=True, loss_chunks=16, checkpointed=EVERY, foreach=False),
+    StepSettings(autocast=True, loss_chunks=16, checkpointed=EVERY, moments="bf16"),
+    StepSettings(autocast=True, loss_chunks=16, checkpointed=EVERY, moments="8-bit"),
+    StepSettings(autocast=True, loss_chunks=16, micro_batches=4),
+    StepSettings(batch=1),
+    StepSettings(batch=1, autocast=True),
     # What the widget meets first.
     *(
-        Settings(autocast=True, loss_chunks=16, checkpointed=frozenset(range(blocks)))
+        StepSettings(autocast=True, loss_chunks=16, checkpointed=frozenset(range(blocks)))
         for blocks in range(1, 7)
     ),
     *(
-        Settings(autocast=True, loss_chunks=chunks, micro_batches=parts)
+        StepSettings(autocast=True, loss_chunks=chunks, micro_batches=parts)
         for chunks in (1, 16)
         for parts in (2, 8)
     ),
@@ -45,7 +46,7 @@ def plain(tape: Tape) -> dict:
     settings = {
         name: value
         for name, value in vars(tape.settings).items()
-        if value != getattr(Settings(), name)
+        if value != getattr(StepSettings(), name)
     }
     if tape.settings.checkpointed:
         settings["checkpointed"] = sorted(tape.settings.checkpointed)
@@ -69,7 +70,7 @@ def main(file):
         tapes.append(plain(count_tape(settings)))
         record = about(__file__, __doc__, "fake CPU tensors", torch=torch.__version__)
         write(file, record | {"tapes": tapes}, ',{"settings"')
-        print(settings.describe(), flush=True)
+        print(described(settings), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.formats.dtypes import name_of
-from labkit.measuring.card import plain_parts
+from labkit.measuring.live_bytes import plain_parts
 from labkit.training.arguments import check_trainable, prepare
 from labkit.training.batches import Batch, Loss, loss_of, moved
 from labkit.training.precision import active, check_values, device_named, precision_named
@@ -58,8 +58,7 @@ def misaligned(model: nn.Module, multiple: int = 8) -> list[Misaligned]:
     a model does not know.
 
     Raises:
-        ValueError: ``multiple`` is no whole number from 1 on; a TorchScript model, whose layers
-            are none of torch.nn any more.
+        ValueError: a TorchScript model, whose layers are none of torch.nn any more.
 
     Source: NVIDIA, Deep Learning Performance, "Matrix Multiplication Background User's Guide",
     section "Tensor Core Requirements".
@@ -67,8 +66,6 @@ def misaligned(model: nn.Module, multiple: int = 8) -> list[Misaligned]:
     >>> misaligned(nn.Linear(64, 10))
     [Misaligned(layer='', dimension='out_features', size=10, next_multiple=16)]
     """
-    if multiple != int(multiple) or multiple < 1:
-        raise ValueError(f"multiple={multiple!r}: pass a whole number from 1 on; 16 bits want 8")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise ValueError("a TorchScript model: ask about the model that it was made from")
     return [
@@ -172,8 +169,8 @@ def work_and_memory(
     copies do.
 
     Raises:
-        ValueError: an unknown precision, a device that is not there, or a model that ``train`` does
-            not take or whose parameters are uninitialised.
+        ValueError: a precision or a device that is not there, a model that ``train`` does not take
+            or whose parameters are uninitialised.
     """
     plan, device = precision_named(precision), device_named(device)
     check_trainable(model, plan)

@@ -45,7 +45,7 @@ Cast = Callable[[str, Tensor], tuple[Tensor, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class LedgerRow:
     """The GPT in one form.
 
     Args:
@@ -108,7 +108,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._added: list[Row] = []
+        self._added: list[LedgerRow] = []
 
     def add(
         self,
@@ -118,7 +118,7 @@ class Ledger:
         bytes: int,
         *,
         whose: str = "your",
-    ) -> Row:
+    ) -> LedgerRow:
         """Measure the model on the held-out text and add it as a row.
 
         Args:
@@ -129,10 +129,8 @@ class Ledger:
                 is not kept for other notebooks and never stands in the place of yours.
 
         Raises:
-            ValueError: bytes that are no whole number above 0; logits that are not finite.
+            ValueError: logits that are not finite.
         """
-        if bytes != int(bytes) or bytes < 1:
-            raise ValueError(f"bytes={bytes!r}: a model takes a whole number of bytes, 1 or more")
         bits = bits_per_character(model, shakespeare_split()[1])
         if not math.isfinite(bits):
             raise ValueError(
@@ -140,7 +138,7 @@ class Ledger:
                 "no row of the ledger. Look for an overflow in its weights."
             )
         origin = "yours" if whose == "your" else whose
-        row = Row(lab=lab, name=name, bytes=int(bytes), bits=bits, origin=origin)
+        row = LedgerRow(lab=lab, name=name, bytes=bytes, bits=bits, origin=origin)
         if origin == "yours" and row not in self.rows:
             why_not = progress.record(
                 _KIND, lab=lab, item=name, status="measured", bytes=row.bytes, bits=row.bits
@@ -151,7 +149,7 @@ class Ledger:
         return row
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[LedgerRow, ...]:
         """One row for each lab and name, by lab; within a lab in the order of the recorded ones."""
         helped = [row for row in self._added if row.origin != "yours"]
         yours = [row for row in self._added if row.origin == "yours"]
@@ -174,14 +172,8 @@ class Ledger:
         axes.set_ylabel("bits a character, held-out text")
         axes.margins(x=0.14, y=0.12)
         ms = 8e9 * 1e6 / PARAMETERS / _bandwidth()  # for each kB of this GPT
-
-        def to_ms(kilobytes: Any) -> Any:
-            return kilobytes * ms
-
-        def to_kilobytes(milliseconds: Any) -> Any:
-            return milliseconds / ms
-
-        top = axes.secondary_xaxis("top", functions=(to_ms, to_kilobytes))
+        to_and_from: Any = (lambda kilobytes: kilobytes * ms, lambda took: took / ms)
+        top = axes.secondary_xaxis("top", functions=to_and_from)
         top.set_xlabel(f"ms a token of an 8 B model at least, {CARD}")
         for axis, ticks in ((axes.xaxis, (50, 100, 200, 400)), (top.xaxis, (1, 2, 4, 8))):
             axis.set_ticks(ticks, [str(tick) for tick in ticks])
@@ -213,19 +205,19 @@ _NOTE = (
 )
 
 
-def front(rows: Iterable[Row]) -> list[Row]:
+def front(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     """The rows that no other row beats, by rising bytes and falling bits.
 
     Bits are compared to three decimals, as they are shown.
     """
-    best: list[Row] = []
+    best: list[LedgerRow] = []
     for row in sorted(rows, key=lambda row: (row.bytes, row.bits)):
         if not best or round(row.bits, 3) < round(best[-1].bits, 3):
             best.append(row)
     return best
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _cells(row: LedgerRow) -> dict[str, str]:
     return {
         "lab": row.lab[:2],
         "form": row.name,
@@ -236,23 +228,16 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
-def _write_names(axes: Axes, rows: Sequence[Row]) -> None:
+def _write_names(axes: Axes, rows: Sequence[LedgerRow]) -> None:
     """Each name beside its dot, at the first place around it where nothing else stands."""
     dots = [axes.transData.transform((row.bytes / 1e3, row.bits)) for row in rows]
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
     if legend := axes.get_legend():
         taken.append(legend.get_window_extent())
+    style: Any = {"textcoords": "offset points", "fontsize": 8, "va": "center"}
     for row in sorted(rows, key=lambda row: -row.bits):
         dot = row.bytes / 1e3, row.bits
-        name = axes.annotate(
-            row.name,
-            dot,
-            _PLACES[0],
-            textcoords="offset points",
-            fontsize=8,
-            va="center",
-            in_layout=False,
-        )
+        name = axes.annotate(row.name, dot, _PLACES[0], in_layout=False, **style)
         for place in _PLACES:
             name.set_position(place)
             name.set_horizontalalignment("left" if place[0] > 0 else "right")
@@ -265,24 +250,15 @@ def _write_names(axes: Axes, rows: Sequence[Row]) -> None:
             axes.annotate("", dot, place, textcoords="offset points", arrowprops=line)
 
 
-def _recorded() -> list[Row]:
+def _recorded() -> list[LedgerRow]:
     rows = json.loads(FILE.read_text(encoding="utf-8"))["rows"]
-    return [Row(**row, origin="recorded") for row in rows]
+    return [LedgerRow(**row, origin="recorded") for row in rows]
 
 
-def _logged() -> list[Row]:
+def _logged() -> list[LedgerRow]:
     """Rows of the progress log; none where it cannot be read, which the progress panel says."""
     try:
         log = progress.events(kind=_KIND)
     except ProgressError:
         return []
-    return [
-        Row(
-            lab=event.lab,
-            name=event.item,
-            bytes=event.detail["bytes"],
-            bits=event.detail["bits"],
-            origin="yours",
-        )
-        for event in log
-    ]
+    return [LedgerRow(lab=e.lab, name=e.item, **e.detail, origin="yours") for e in log]

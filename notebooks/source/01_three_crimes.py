@@ -618,7 +618,8 @@ checks.check_ledger(ledger)
 # `LiveBytes` adds up the tensors that are alive after each op of a real step.
 
 # %%
-from labkit.labs.three_crimes.live_bytes import LiveBytes, time_line
+from labkit.labs.three_crimes.figures import time_line
+from labkit.measuring.live_bytes import LiveBytes
 
 
 def one_step(*, bf16, keep_gradients=False, batch=1):
@@ -626,7 +627,7 @@ def one_step(*, bf16, keep_gradients=False, batch=1):
     model = torch.nn.Sequential(*(torch.nn.Linear(256, 256, bias=False) for _ in range(8)))
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     x = torch.randn(batch, 256, requires_grad=True)  # like the output of an earlier layer
-    with LiveBytes(model) as live:
+    with LiveBytes().hold(model) as live:
         for _ in range(2):  # the first step only makes Adam's state
             live.restart()
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):

@@ -19,7 +19,8 @@ import torch, torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from labkit.labs.engine import claim, predict, yours
 from labkit.labs.memory_and_many_gpus import checks, predictions as guesses, solutions as ours
-from labkit.labs.memory_and_many_gpus.tape import Settings, tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.tape import tape
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -33,11 +34,11 @@ warm_up("07_memory_and_many_gpus")
 # ### Where the bytes of a training step are
 #
 # Run a training step of GPT-2 with a head of its own: 163 million parameters, 8 texts of 1,024 tokens. Its tensors are **fake tensors**: PyTorch computes their shapes and dtypes but stores no values.
-# `Card` counts the bytes of all live tensors. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
+# `LiveBytes` counts the bytes of all live tensors. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
 
 # %%
 from torch._subclasses.fake_tensor import FakeTensorMode
-from labkit.measuring.card import Card
+from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import cross_entropy, trained_gpt
 from labkit.training.models import SmallGPT, mlp
 
@@ -46,14 +47,14 @@ with FakeTensorMode():
     gpt2 = SmallGPT(50304, 1024, width=768, blocks=12, heads=12)
     tokens = torch.zeros(8, 1024, dtype=torch.int64)
     optimizer = torch.optim.AdamW(gpt2.parameters(), foreach=True)  # the default on a GPU
-    with Card().hold(gpt2, tokens) as card:
-        print(f"weights {card.now / GIB:19.2f} GiB")
+    with LiveBytes().hold(gpt2, tokens) as live:
+        print(f"weights {live.now / GIB:19.2f} GiB")
         loss = cross_entropy(gpt2(tokens), tokens)
-        print(f"after forward {card.now / GIB:13.2f} GiB")
+        print(f"after forward {live.now / GIB:13.2f} GiB")
         loss.backward()
-        print(f"after backward {card.now / GIB:12.2f} GiB")
+        print(f"after backward {live.now / GIB:12.2f} GiB")
         optimizer.step()
-        print(f"after the update {card.now / GIB:10.2f} GiB")
+        print(f"after the update {live.now / GIB:10.2f} GiB")
 
 # %% [markdown]
 # After the update 16 bytes a parameter are alive (lab 01): FP32 weights, gradients, and Adam's two moments, together 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest of these tensors, the log-probabilities, is as large as the **logits**: one number for each of 8,192 positions and 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
@@ -89,7 +90,7 @@ tape_picture(tape(), limit=8 * GIB)
 # %% predict="amp-peak"
 @predict(guesses.amp_peak)
 def under_autocast():
-    peak = tape(Settings(autocast=True)).peak / GIB
+    peak = tape(StepSettings(autocast=True)).peak / GIB
     nearest = min((5.5, 8.5, 11.0), key=lambda guess: abs(guess - peak))
     return f"about {nearest:g} GiB"
 
@@ -169,10 +170,10 @@ def loop_alone(head, hidden, targets, rows):
 
 for loss_of, rows in (in_chunks, 2048), (loop_alone, 128), (in_chunks, 128):
     head.zero_grad()
-    with Card().hold(head, hidden, targets) as card:
+    with LiveBytes().hold(head, hidden, targets) as live:
         loss_of(head, hidden, targets, rows).backward()
-    print(f"{loss_of.__name__:12} of {rows:4} rows: peak {card.peak / 2**20:3.0f} MiB")
-print(tape(Settings(autocast=True, loss_chunks=16)).describe())
+    print(f"{loss_of.__name__:12} of {rows:4} rows: peak {live.peak / 2**20:3.0f} MiB")
+print(tape(StepSettings(autocast=True, loss_chunks=16)).describe())
 
 # %% [markdown]
 # The loop alone still holds 64 MiB of log-probabilities. GPT-2's peak falls to 4.97 GiB; a card of 6 GiB holds it. The price, the 9 % FLOP, is a second forward matmul with the head. Torch 2.13 has `F.linear_cross_entropy(..., options=nn.LinearCrossEntropyOptions())`; its loss has its inputs' dtype.
@@ -180,19 +181,35 @@ print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 # %% [markdown]
 # ### Activation checkpointing
 #
-# A checkpointed *block* keeps only its input, and backward runs its forward again. `Checkpointed` wraps a module and reports the bytes kept, those without checkpointing, and the extra FLOP.
+# A checkpointed *block* keeps only its input, and backward runs its forward again. The model with checkpointed blocks must have the same gradients. Compare the bytes that a block keeps for backward, and its FLOP.
+
 
 # %%
-from labkit.labs.memory_and_many_gpus.checkpointed import Checkpointed
+class Checkpointed(torch.nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x):
+        return checkpoint(self.block, x, use_reentrant=False)
+
 
 plain, wrapped = trained_gpt(), trained_gpt()
 wrapped.blocks = torch.nn.Sequential(*map(Checkpointed, wrapped.blocks))
+
+# %%
 text = torch.randint(0, 68, (8, 64), generator=torch.Generator().manual_seed(0))
 for model in (plain, wrapped):
     cross_entropy(model(text), text).backward()
 same = all(map(torch.equal, *([p.grad for p in m.parameters()] for m in (plain, wrapped))))
 claim("both models have the same gradients, bit for bit", same)
-print(wrapped.blocks[0].report)
+for name, model in {"plain": plain, "checkpointed": wrapped}.items():
+    with LiveBytes().hold(model) as live:
+        before = live.now
+        out = model.blocks[0](torch.ones(8, 64, 64, requires_grad=True))
+        kept = live.now - before - out.nbytes
+        out.sum().backward()
+    print(f"{name:12} {kept:9,} bytes kept, {live.flop:11,} FLOP")
 
 # %% [markdown]
 # With the older `use_reentrant=True`, a module's weights get no gradient if no *input* needs one; only a warning says so.
@@ -202,7 +219,7 @@ print(wrapped.blocks[0].report)
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import MemoryTape
 
-memory_tape = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB, goal=0.17)
+memory_tape = MemoryTape(StepSettings(autocast=True, loss_chunks=16), limit=4 * GIB, goal=0.17)
 memory_tape
 
 # %% [markdown]
@@ -210,7 +227,7 @@ memory_tape
 #
 # ### A step that survives an out-of-memory error
 #
-# A full card is **out of memory** (OOM): PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again, as the often published form `retry_inside` does. It gets 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
+# A full card is **out of memory** (OOM): PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again, as the often published form `retry_inside` does. It gets 997 rows and a card of 2 MiB, which is a `LiveBytes` with a limit. Look at the bytes in use before each try.
 
 # %%
 from contextlib import suppress
@@ -232,7 +249,8 @@ def retry_inside(model, inputs, targets, optimizer, rows):
 
 network, inputs, targets = mlp(*[64] * 9, 10), torch.randn(997, 64), torch.randint(0, 10, (997,))
 sgd = torch.optim.SGD(network.parameters(), lr=0.1)
-with suppress(torch.OutOfMemoryError), Card(2 * 2**20).hold(network, inputs, targets) as card:
+card = LiveBytes(2 * 2**20).hold(network, inputs, targets)
+with suppress(torch.OutOfMemoryError), card:
     retry_inside(network, inputs, targets, sgd, len(inputs))
 
 # %% [markdown]
@@ -373,7 +391,7 @@ print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
 import copy, torch, torch.distributed as dist, torch.nn.functional as F
 from labkit.labs.engine import claim, predict, yours
 from labkit.labs.memory_and_many_gpus import checks, predictions as guesses, solutions as ours
-from labkit.labs.memory_and_many_gpus.communication import ring
+from labkit.labs.memory_and_many_gpus.communication import ring_sum
 from labkit.labs.memory_and_many_gpus.ranks import ranks, torchrun
 from labkit.training.models import mlp
 
@@ -426,7 +444,7 @@ ranks(add_up, 4)
 @predict(guesses.eight_ranks)
 def in_bf16():
     places = ([256.0 if rank == place else 1.0 for rank in range(8)] for place in range(8))
-    sums = {ring(values, torch.bfloat16) for values in places}
+    sums = {ring_sum(values, torch.bfloat16) for values in places}
     return "it depends on which rank holds 256" if len(sums) > 1 else f"{sums.pop():.0f}"
 
 
@@ -438,7 +456,7 @@ def in_bf16():
 
 # %%
 for values in ([40000.0] * 2, [2.0**-24] * 4):
-    last, first = (ring(values, torch.float16, divide=when) for when in ("last", "first"))
+    last, first = (ring_sum(values, torch.float16, divide=when) for when in ("last", "first"))
     print(f"mean of {len(values)} times {values[0]:g}: {last:g} divided last, {first:g} first")
 
 # %% [markdown]

@@ -695,19 +695,16 @@ pd.DataFrame(answered)
 #
 # ### Optional: before the card is full
 #
-# Halving the micro-batch costs speed, because a GPU works less well on small matmuls. Before a run you can plan other measures. `Memory` predicts the peak bytes of a training step, divided into weights, gradients, optimizer state, 16-bit casts of the weights and activations, and takes the measures of lab 07's `plan_memory` one after the other. See how much each measure saves. (The peak comes early in the backward pass, when few gradients exist yet.)
+# Halving the micro-batch costs speed, because a GPU works less well on small matmuls. Before a run you can plan other measures with lab 07's `plan_memory`. It predicts the peak bytes of a training step by what they hold: weights, gradients, optimizer state (moments), 16-bit copies of the weights, activations kept for backward, and temporary tensors. Then it takes one measure after the other until the step fits the budget, here 7 MiB. See how much each measure saves. (The peak comes early in the backward pass, when few gradients exist yet.)
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
-from labkit.labs.production.memory import Memory
 from labkit.training import trained_gpt
 
 texts = torch.zeros(16, 64, dtype=torch.int64)
-memory = Memory(plan_memory, trained_gpt(), (texts, texts))
-print({name: f"{count / 2**20:.2f} MiB" for name, count in memory.predicted().items()})
-for _ in range(2):
-    step = memory.next_step()
-    print(f"{step.before / 2**20:.2f} to {step.after / 2**20:.2f} MiB: {step.name}")
+plan = plan_memory(7 * 2**20, trained_gpt(), (texts, texts))
+print({role: f"{count / 2**20:.2f} MiB" for role, count in plan.steps[0].peak.by_role.items()})
+plan
 
 # %% [markdown]
 # ### The served model and the trained one

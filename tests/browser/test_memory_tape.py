@@ -4,9 +4,9 @@ import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-MADE = """from labkit.labs.memory_and_many_gpus.tape import Settings
+MADE = """from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import GIB, MemoryTape
-chart = MemoryTape(Settings(autocast=True), limit=8 * GIB)
+chart = MemoryTape(StepSettings(autocast=True), limit=8 * GIB)
 chart"""
 
 

@@ -38,12 +38,6 @@ def test_other_multiples_and_models_without_a_fault():
     assert len(misaligned(nn.Sequential(shared, shared))) == 1
 
 
-@pytest.mark.parametrize("multiple", [0, -8, 2.5])
-def test_a_multiple_that_is_none_is_refused(multiple):
-    with pytest.raises(ValueError, match=f"multiple={multiple}: pass a whole number from 1"):
-        misaligned(mlp(64, 10), multiple)
-
-
 X = torch.ones(6, 10)
 
 

@@ -23,13 +23,13 @@ from labkit.labs.monitoring_and_debugging.layer_report import (
     layer_report,
 )
 from labkit.measuring import (
-    Card,
     accuracy_impact,
     benchmark,
     count_casts,
     misaligned,
     work_and_memory,
 )
+from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import evaluate, in_eval_mode, train
 from labkit.training.batches import logits_of, takes_labels
 
@@ -198,8 +198,8 @@ def sgd(model):
     return torch.optim.SGD(trained or [torch.zeros(1)], lr=0.01)
 
 
-def on_a_card(model):
-    with Card().hold(model):
+def counted(model):
+    with LiveBytes().hold(model):
         step(model)
 
 
@@ -224,7 +224,7 @@ FUNCTIONS = {
     "layer_report": (lambda m: layer_report((step(m), m)[1]), step, set()),
     "first_nonfinite": (lambda m: first_nonfinite(lambda: step(m)), step, set()),
     "count_casts": (lambda m: count_casts(lambda: step(m)), step, set()),
-    "Card": (on_a_card, step, set()),
+    "LiveBytes": (counted, step, set()),
     "findings": (lambda m: findings((step(m), m)[1], sgd(m)), step, set()),
     "findings of a loss": (
         lambda m: findings((step(m), m)[1], sgd(m), loss=lambda: loss(m)),
@@ -247,18 +247,18 @@ REFUSED = {
     "sharded": STEPS | {"findings of a loss"},
     "complex": STEPS,
     "complex buffer": {"train in pure bf16"},
-    "lazy": {"Card", "evaluate", "work_and_memory"},
+    "lazy": {"LiveBytes", "evaluate", "work_and_memory"},
     "scripted": {"misaligned", "train in fp16"},
     "traced": {"misaligned", "train in fp16"},
     "float64": {"evaluate", "work_and_memory", "train", "train in fp16"},
     "bfloat16": {"work_and_memory", "train", "train in fp16"},
-    "on meta": STEPS | {"evaluate", "Card"},
+    "on meta": STEPS | {"evaluate", "LiveBytes"},
     "quantized": {"train", "train in fp16"},
     "without parameters": STEPS,
 }
 # Where torch itself, without labkit, cannot take such a step.
 IMPOSSIBLE = {
-    "on meta": set(FUNCTIONS) - STEPS - {"misaligned", "evaluate", "Card"},
+    "on meta": set(FUNCTIONS) - STEPS - {"misaligned", "evaluate", "LiveBytes"},
     "quantized": {"train in pure bf16"},
     "without parameters": {"findings of a loss"},
 }
@@ -346,7 +346,7 @@ def test_a_model_stays_as_the_learners_own_code_leaves_it(kind):
         assert no == (function in REFUSED.get(kind, ())), "refused" if no else "not refused"
         assert objects == [*map(id, model.parameters())]
         after, twin = state(model), made(kind)
-        if not no or (own is step and function != "Card"):
+        if not no or (own is step and function != "LiveBytes"):
             own(twin)
         wanted = state(twin)
         assert after.keys() == wanted.keys()

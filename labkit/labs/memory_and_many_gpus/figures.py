@@ -1,7 +1,6 @@
 """The figures of lab 07: the bytes of a training step, operator by operator."""
 
-from labkit.labs.memory_and_many_gpus.counting import GIB
-from labkit.labs.memory_and_many_gpus.tape import Tape
+from labkit.labs.memory_and_many_gpus.tape import GIB, Tape
 from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
 _ROLES = {
@@ -52,7 +51,9 @@ def tape_picture(tape: Tape, *, limit: int) -> Picture:
     axes.legend(
         handles[::-1], labels[::-1], bbox_to_anchor=(1, 0.66), loc="upper right", frameon=False
     )
-    hills = "; ".join(f"{h.name} {h.peak / GIB:.2f} GiB in {h.at}" for h in tape.hills)
+    hills = "; ".join(
+        f"{name} {hill.total / GIB:.2f} GiB in {hill.at}" for name, hill in tape.hills.items()
+    )
     return Picture(
         figure,
         "Counted on fake tensors, from left to right operator by operator. The peak is where the "

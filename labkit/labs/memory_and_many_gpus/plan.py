@@ -1,53 +1,28 @@
 """``plan_memory``: which measures make a training step fit a budget of bytes, the cheapest first.
 
-Each step of a plan is counted, not estimated: it runs once on fake tensors, on a ``Card``. No
-measure changes the dtype of a parameter.
+Each step of a plan is counted, not estimated: it runs once on fake tensors. No measure changes the
+dtype of a parameter.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
 
 from labkit.emulation import emulate_gpu
-from labkit.labs.memory_and_many_gpus.block_adamw import BlockAdamW
-from labkit.labs.memory_and_many_gpus.checkpointed import Checkpointed
-from labkit.labs.memory_and_many_gpus.counting import (
-    FlopCard,
-    emptied,
-    make_moments,
-    shapes_of,
-    summed_loss,
+from labkit.labs.memory_and_many_gpus.counted_step import (
+    StepSettings,
+    count_step,
+    groups_of,
+    stack_of,
 )
-from labkit.measuring.card import fake_copy
+from labkit.labs.memory_and_many_gpus.step_bytes import StepPoint, highest
+from labkit.measuring.live_bytes import fake_copy
 from labkit.measuring.showing import readable_bytes
 
 _CHUNKS = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ways:
-    """How a training step is run.
-
-    Args:
-        autocast: in BF16.
-        loss_chunks: parts of the rows for which head and loss run in turn.
-        checkpointed: the blocks of the model's largest ``nn.Sequential``, or groups of its layers.
-        micro_batches: parts of the batch, whose gradients are accumulated.
-        foreach: AdamW updates all parameters together.
-        eight_bit: AdamW's moments are stored in 8 bits.
-    """
-
-    autocast: bool = False
-    loss_chunks: int = 1
-    checkpointed: bool = False
-    micro_batches: int = 1
-    foreach: bool = True
-    eight_bit: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,41 +31,33 @@ class Measure:
 
     Args:
         name: such as "BF16 autocast".
-        peak_bytes: the most bytes alive during a training step.
+        peak: where most bytes are alive during a training step, and what they hold.
         extra_flop: what is computed again, as a share of the step's FLOP without any measure.
     """
 
     name: str
-    peak_bytes: int
+    peak: StepPoint
     extra_flop: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class MemoryPlan:
     """What ``plan_memory`` returns.
 
     Args:
         budget: bytes.
         steps: the step as it is in float32, then each measure that was taken.
-        ways: all measures together.
+        settings: all measures together.
     """
 
     budget: int
     steps: tuple[Measure, ...]
-    ways: Ways
-
-    def apply(self, model: nn.Module, **settings: Any) -> "Step":
-        """A training step for the model, with all measures.
-
-        Args:
-            settings: of AdamW, such as ``lr``.
-        """
-        return Step(model, self.ways, **settings)
+    settings: StepSettings
 
     def describe(self) -> str:
         """A line for each step of the plan."""
         lines = [
-            f"{step.name}: {readable_bytes(step.peak_bytes)}"
+            f"{step.name}: {readable_bytes(step.peak.total)}"
             + (f", {100 * step.extra_flop:.0f} % more FLOP" if step.extra_flop else "")
             for step in self.steps
         ]
@@ -100,7 +67,7 @@ class Plan:
         return self.describe()
 
 
-def plan_memory(budget: int, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Plan:
+def plan_memory(budget: int, model: nn.Module, batch: tuple[Tensor, Tensor]) -> MemoryPlan:
     """Take measures until a training step with AdamW fits; parameters keep their dtypes.
 
     In this order: BF16 autocast; the loss in chunks, if the model has a linear layer ``head``;
@@ -125,32 +92,32 @@ def plan_memory(budget: int, model: nn.Module, batch: tuple[Tensor, Tensor]) -> 
             f"any activation, and the budget is {readable_bytes(budget)}. Divide them among "
             "several cards, or train fewer parameters (LoRA)"
         )
-    shapes = shapes_of(batch)
-    ways, counted = Ways(), _count(model, shapes, Ways())
+    taken = StepSettings(batch=len(batch[0]))
+    counted = _count(model, batch, taken)
     flop = counted.flop
-    steps = [Measure(name="as it is", peak_bytes=counted.peak, extra_flop=0.0)]
-    for name, changed in _measures(model, rows=len(batch[0])):
-        if counted.peak <= budget:
+    steps = [Measure(name="as it is", peak=counted.peak, extra_flop=0.0)]
+    for name, changed in _measures(model, rows=taken.batch):
+        if counted.peak.total <= budget:
             break
-        tried = replace(ways, **changed)
-        found = _count(model, shapes, tried)
+        tried = replace(taken, **changed)
+        found = _count(model, batch, tried)
         lowered = any(
-            before > budget and after < before
+            before.total > budget and after.total < before.total
             for before, after in ((counted.loss, found.loss), (counted.update, found.update))
         )
-        if not lowered or found.peak > counted.peak:
+        if not lowered or found.peak.total > counted.peak.total:
             continue
-        if ways.micro_batches > 1 and "micro_batches" in changed:
+        if taken.micro_batches > 1 and "micro_batches" in changed:
             steps.pop()  # more of them replace fewer
-        ways, counted = tried, found
+        taken, counted = tried, found
         extra = round(counted.flop / flop - 1, 4)
-        steps.append(Measure(name=name, peak_bytes=counted.peak, extra_flop=extra))
-    if counted.peak > budget:
+        steps.append(Measure(name=name, peak=counted.peak, extra_flop=extra))
+    if (least := counted.peak.total) > budget:
         raise ValueError(
-            f"cannot fit: with all measures the peak is {readable_bytes(counted.peak)}, and the "
+            f"cannot fit: with all measures the peak is {readable_bytes(least)}, and the "
             f"budget is {readable_bytes(budget)}. Take a smaller batch, or several cards"
         )
-    return Plan(budget=budget, steps=tuple(steps), ways=ways)
+    return MemoryPlan(budget=budget, steps=tuple(steps), settings=taken)
 
 
 def _measures(model: nn.Module, rows: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -158,126 +125,35 @@ def _measures(model: nn.Module, rows: int) -> Iterator[tuple[str, dict[str, Any]
     yield "BF16 autocast", {"autocast": True}
     if isinstance(getattr(model, "head", None), nn.Linear):
         yield f"loss in {_CHUNKS} chunks", {"loss_chunks": _CHUNKS}
-    if _stack(model) is not None:
-        yield "checkpointed blocks", {"checkpointed": True}
+    if stack := stack_of(model):
+        yield "checkpointed blocks", {"checkpointed": frozenset(range(len(groups_of(stack))))}
     parts = 2
     while parts <= rows:
         yield f"{parts} micro-batches", {"micro_batches": parts}
         parts *= 2
     yield "AdamW without foreach", {"foreach": False}
-    yield "moments in 8 bits", {"eight_bit": True}
+    yield "moments in 8 bits", {"moments": "8-bit"}
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """The most bytes alive in forward and backward, and in the update; the FLOP of the step."""
+    """Where most bytes are alive in forward and backward, and in the update; the FLOP."""
 
-    loss: int
-    update: int
-    flop: float
+    loss: StepPoint
+    update: StepPoint
+    flop: int
 
     @property
-    def peak(self) -> int:
-        return max(self.loss, self.update)
+    def peak(self) -> StepPoint:
+        return highest((self.loss, self.update))
 
 
-def _count(model: nn.Module, shapes: Any, ways: Ways) -> _Counted:
-    """Run a step that is not the first on fake tensors, under CUDA's autocast lists."""
+def _count(model: nn.Module, batch: tuple[Tensor, Tensor], settings: StepSettings) -> _Counted:
+    """The step of a real model, on fake tensors, under CUDA's autocast lists."""
     model, mode = fake_copy(model)
     with emulate_gpu(), mode:
-        inputs, targets = emptied(shapes)
-        # From the second micro-batch on gradients are there, and one is like the other.
-        parts = min(2, ways.micro_batches)
-        rows = parts * -(-len(inputs) // ways.micro_batches)
-        step = Step(model, replace(ways, micro_batches=parts))
-        make_moments(step.optimizer)
-        with FlopCard().hold(model, step.optimizer, inputs, targets) as card:
-            step.accumulate(inputs[:rows], targets[:rows])
-            loss = card.peak
-            card.reset_peak()
-            step.optimizer.step()
-    return _Counted(loss, card.peak, card.flop * ways.micro_batches / parts)
-
-
-# ------------------------------------------------------------------ the step
-
-
-class Step:
-    """A training step: ``step(inputs, targets)`` updates the model and returns the mean loss.
-
-    Gradients of the whole batch stay in the parameters until the next call. Between calls the model
-    is as it was, its head and its state_dict too.
-
-    Args:
-        settings: of AdamW, such as ``lr``.
-    """
-
-    def __init__(self, model: nn.Module, ways: Ways, **settings: Any) -> None:
-        self.model, self.ways = model, ways
-        parameters = list(model.parameters())
-        self.optimizer: Optimizer = (
-            BlockAdamW(parameters, **settings)
-            if ways.eight_bit
-            else AdamW(parameters, foreach=ways.foreach, **settings)
-        )
-        self._stack = _stack(model) if ways.checkpointed else None
-        self._segments = [] if self._stack is None else _segments(self._stack)
-
-    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        self.optimizer.zero_grad()
-        loss = self.accumulate(inputs, targets)
-        self.optimizer.step()
-        return loss
-
-    def accumulate(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Forward and backward of all micro-batches; the mean loss, without a graph."""
-        counted = (targets != -100).sum()
-        total = torch.zeros((), device=targets.device)
-        parts = (whole.chunk(self.ways.micro_batches) for whole in (inputs, targets))
-        for x, y in zip(*parts, strict=True):
-            with torch.autocast(x.device.type, torch.bfloat16, enabled=self.ways.autocast):
-                loss = self._summed_loss(x, y) / counted
-            loss.backward()
-            total += loss.detach()
-            del loss
-        return total
-
-    def _summed_loss(self, x: Tensor, y: Tensor) -> Tensor:
-        if self.ways.loss_chunks == 1:
-            return summed_loss(nn.Identity(), self._run(x), y, 1)
-        head = self.model.head
-        self.model.head = nn.Identity()
-        try:
-            hidden = self._run(x)
-        finally:
-            self.model.head = head
-        return summed_loss(head, hidden, y, self.ways.loss_chunks)
-
-    def _run(self, x: Tensor) -> Tensor:
-        if self._stack is None:
-            return self.model(x)
-        self._stack.forward = self._checkpointed
-        try:
-            return self.model(x)
-        finally:
-            del self._stack.forward
-
-    def _checkpointed(self, x: Tensor) -> Tensor:
-        for segment in self._segments:
-            x = segment(x)
-        return x
-
-
-def _stack(model: nn.Module) -> nn.Sequential | None:
-    """The ``nn.Sequential`` with the most parameters."""
-    found = [part for part in model.modules() if isinstance(part, nn.Sequential) and len(part) > 1]
-    return max(found, key=lambda part: sum(p.numel() for p in part.parameters()), default=None)
-
-
-def _segments(stack: nn.Sequential) -> list[Checkpointed]:
-    """Each block by itself; single layers in as many groups as a group has layers."""
-    layers = list(stack)
-    blocks = any(list(layer.children()) for layer in layers)
-    size = 1 if blocks else math.ceil(math.sqrt(len(layers)))
-    groups = [layers[first : first + size] for first in range(0, len(layers), size)]
-    return [Checkpointed(nn.Sequential(*group)) for group in groups]
+        inputs, targets = (torch.empty_like(mode.from_tensor(whole)) for whole in batch)
+        points, flop = count_step(model, inputs, targets, settings)
+    return _Counted(
+        loss=highest(points, "forward", "backward"), update=highest(points, "step"), flop=flop
+    )

@@ -1,6 +1,5 @@
 """A model on many ranks: bytes by ZeRO stage, a divided layer, a rank's place in a mesh."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch.distributed as dist
@@ -50,39 +49,24 @@ def zero_bytes(parameters: int, ranks: int, stage: int) -> Shares:
     )
 
 
-def column_row(
-    group: dist.ProcessGroup,
-    x: Tensor,
-    up: Tensor,
-    down: Tensor,
-    bias: Tensor | None = None,
-    *,
-    activation: Callable[[Tensor], Tensor] = F.gelu,
-) -> Tensor:
-    """A feed-forward pair, ``down(activation(up(x))) + bias``, divided among the ranks of a group.
+def column_row(group: dist.ProcessGroup, x: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """A feed-forward pair, ``down(gelu(up(x)))``, divided among the ranks of a group.
 
     Tensor parallelism as in Megatron-LM (arXiv:1909.08053, section 3): each rank has some rows of
     ``up``, which are hidden units, and the same columns of ``down``. What the ranks compute adds up
-    to the output: one all-reduce, and the bias after it. The forward pass alone.
+    to the output, by one all-reduce. The forward pass alone.
 
     Args:
-        group: the ranks; each gets the whole output.
+        group: the ranks, whose number divides that of the hidden units; each gets the whole output.
         x: (..., in), alike on all ranks.
         up: (hidden, in), of which each rank reads its rows.
         down: (out, hidden), of which each rank reads its columns.
-        bias: (out,).
-        activation: works on each hidden unit by itself.
-
-    Raises:
-        ValueError: the hidden units cannot be divided among the ranks.
     """
     rank, size = group.rank(), group.size()
-    if len(up) % size:
-        raise ValueError(f"{len(up)} hidden units cannot be divided among {size} ranks")
-    hidden = activation(F.linear(x, up.chunk(size, dim=0)[rank]))
+    hidden = F.gelu(F.linear(x, up.chunk(size, dim=0)[rank]))
     y = F.linear(hidden, down.chunk(size, dim=1)[rank])
     dist.all_reduce(y, group=group)
-    return y if bias is None else y + bias
+    return y
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """``tape``: the bytes of one training step of GPT-2, operator by operator, by what they hold.
 
-The step is run on fake CPU tensors under CUDA's autocast lists: torch computes shapes and dtypes,
-and a ``Card`` counts. Nothing is trained, and a laptop needs no memory for it.
+The step is run on fake CPU tensors under CUDA's autocast lists: torch computes shapes and dtypes.
+Nothing is trained, and a laptop needs no memory for it.
 """
 
 import json
@@ -9,143 +9,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.optim import AdamW
-from torch.utils.checkpoint import checkpoint
 
 from labkit.base.home import DATA
 from labkit.emulation import emulate_gpu
-from labkit.labs.memory_and_many_gpus.block_adamw import BLOCK
-from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard, make_moments, summed_loss
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings, count_step
+from labkit.labs.memory_and_many_gpus.step_bytes import StepPoint, highest
 from labkit.training.models import SmallGPT
 
+GIB = 2**30
 BLOCKS, WIDTH, HEADS, CONTEXT, VOCABULARY = 12, 768, 12, 1024, 50304
 FILE = DATA / "emulated" / "gpt2_tape.json"
 
-ROLES = ("weights", "gradients", "moments", "copies", "kept", "temporary")
+PHASES = ("forward", "backward", "step")
 
+_PLAIN = StepSettings()
 _MOST_POINTS = 240
 """A tape keeps about so many points."""
 
 
-# Bytes of one moment of so many values.
-_MOMENTS = {
-    "fp32": lambda values: 4 * values,
-    "bf16": lambda values: 2 * values,
-    "8-bit": lambda values: values + 4 * -(-values // BLOCK),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a step of GPT-2 is run.
-
-    Args:
-        batch: texts of 1,024 tokens.
-        autocast: BF16 autocast, else all in float32.
-        loss_chunks: the loss is computed for so many parts of the rows, one after the other, each
-            checkpointed.
-        checkpointed: the blocks, of 0 to 11, that backward runs again.
-        foreach: AdamW updates all parameters together, a GPU's default; else one by one.
-        micro_batches: equal parts of the batch, whose gradients are accumulated.
-        moments: AdamW's two. Those in BF16 or in blocks of 8 bits are updated in one kernel, as
-            torchao's compiled optimizers do it, whatever ``foreach`` says.
-
-    Raises:
-        ValueError: a number below 1, a block that is not there, parts that the batch does not have,
-            or other moments.
-    """
-
-    batch: int = 8
-    autocast: bool = False
-    loss_chunks: int = 1
-    checkpointed: frozenset[int] = frozenset()
-    foreach: bool = True
-    micro_batches: int = 1
-    moments: Literal["fp32", "bf16", "8-bit"] = "fp32"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "checkpointed", frozenset(self.checkpointed))
-        for name in ("batch", "loss_chunks", "micro_batches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: pass a whole number from 1 on")
-        if self.batch % self.micro_batches:
-            raise ValueError(
-                f"a batch of {self.batch} has no {self.micro_batches} equal micro-batches"
-            )
-        if not self.checkpointed <= set(range(BLOCKS)):
-            raise ValueError(
-                f"checkpointed={sorted(self.checkpointed)}: GPT-2 has blocks 0 to {BLOCKS - 1}"
-            )
-        if self.moments not in _MOMENTS:
-            raise ValueError(f"moments={self.moments!r}: pass one of {', '.join(_MOMENTS)}")
-
-    def describe(self) -> str:
-        """Such as "8 texts, BF16 autocast, loss in 16 chunks"."""
-        return ", ".join(
-            [
-                f"{self.batch} texts" if self.batch > 1 else "1 text",
-                "BF16 autocast" if self.autocast else "FP32",
-                *[f"loss in {self.loss_chunks} chunks"] * (self.loss_chunks > 1),
-                *[f"{len(self.checkpointed)} of {BLOCKS} blocks checkpointed"]
-                * bool(self.checkpointed),
-                *[f"{self.micro_batches} micro-batches"] * (self.micro_batches > 1),
-                *["foreach=False"] * (not self.foreach),
-                *[f"{self.moments} moments"] * (self.moments != "fp32"),
-            ]
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """The bytes alive when an operator has run, by what they hold.
-
-    Args:
-        at: phase and operator, such as "backward/aten.mm".
-        weights: parameters.
-        gradients: what stands in ``.grad``.
-        moments: the optimizer's state.
-        copies: 16-bit copies of weights that autocast made.
-        kept: what forward leaves behind for backward, activations above all, and the tokens.
-        temporary: all else, such as gradients of activations.
-    """
-
-    at: str
-    weights: int
-    gradients: int
-    moments: int
-    copies: int
-    kept: int
-    temporary: int
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return sum(getattr(self, role) for role in ROLES)
-
-    @property
-    def phase(self) -> str:
-        """ "forward", "backward", "step" or "zero_grad"."""
-        return self.at.partition("/")[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hill:
-    """The largest point of a phase.
-
-    Args:
-        name: "forward", "backward" or "step".
-        peak: bytes.
-        at: phase and operator, such as "backward/aten.mm".
-    """
-
-    name: Literal["forward", "backward", "step"]
-    peak: int
-    at: str
+def described(settings: StepSettings) -> str:
+    """Such as "8 texts, BF16 autocast, loss in 16 chunks"."""
+    blocks = len(settings.checkpointed)
+    words = {
+        f"{settings.batch} texts" if settings.batch > 1 else "1 text": True,
+        "BF16 autocast" if settings.autocast else "FP32": True,
+        f"loss in {settings.loss_chunks} chunks": settings.loss_chunks > 1,
+        f"{blocks} of {BLOCKS} blocks checkpointed": blocks,
+        f"{settings.micro_batches} micro-batches": settings.micro_batches > 1,
+        "foreach=False": not settings.foreach,
+        f"{settings.moments} moments": settings.moments != "fp32",
+    }
+    return ", ".join(said for said, holds in words.items() if holds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,28 +56,24 @@ class Tape:
         extra_flop: what is computed again, as a share of the FLOP of the step without it.
     """
 
-    settings: Settings
-    points: tuple[Point, ...]
+    settings: StepSettings
+    points: tuple[StepPoint, ...]
     extra_flop: float
 
     @property
-    def hills(self) -> tuple[Hill, ...]:
-        """Forward, backward and the optimizer's step, each with its peak."""
-        highest = {
-            name: max((p for p in self.points if p.phase == name), key=lambda p: p.total)
-            for name in ("forward", "backward", "step")
-        }
-        return tuple(Hill(name=n, peak=p.total, at=p.at) for n, p in highest.items())
+    def hills(self) -> dict[str, StepPoint]:
+        """Of "forward", "backward" and "step" the point with the most bytes."""
+        return {phase: highest(self.points, phase) for phase in PHASES}
 
     @property
     def peak(self) -> int:
         """The most bytes that are alive at once."""
-        return max(hill.peak for hill in self.hills)
+        return highest(self.points).total
 
     @property
     def peak_at(self) -> str:
         """Phase and operator of the peak, such as "backward/aten._log_softmax_backward_data"."""
-        return max(self.hills, key=lambda hill: hill.peak).at
+        return highest(self.points).at
 
     def fits(self, limit: int) -> bool:
         """Whether a card of so many bytes holds the step."""
@@ -188,10 +82,10 @@ class Tape:
     def describe(self) -> str:
         """Settings, the three peaks, and what is computed again, as lines of text."""
         phase, _, operator = self.peak_at.partition("/")
-        peaks = ", ".join(f"{hill.name} {hill.peak / GIB:.2f}" for hill in self.hills)
+        peaks = ", ".join(f"{name} {hill.total / GIB:.2f}" for name, hill in self.hills.items())
         again = f" {100 * self.extra_flop:.0f} % more FLOP." if self.extra_flop else ""
         return (
-            f"GPT-2, {self.settings.describe()}: peak {self.peak / GIB:.2f} GiB, in {phase}, "
+            f"GPT-2, {described(self.settings)}: peak {self.peak / GIB:.2f} GiB, in {phase}, "
             f"during {operator}.\nPeaks in GiB: {peaks}.{again}"
         )
 
@@ -200,177 +94,49 @@ class Tape:
 
 
 @cache
-def tape(settings: Settings = Settings()) -> Tape:
+def tape(settings: StepSettings = _PLAIN) -> Tape:
     """The bytes of one training step of GPT-2, in settings that the course recorded or counted now.
 
     GPT-2 has 12 blocks of width 768, a vocabulary of 50,304 and a head of its own: 163 million
     parameters. The step is not the first: AdamW has its moments. Counting takes some seconds.
+
+    Raises:
+        ValueError: a block that is not there, or a batch that has no so many equal parts.
     """
+    if settings.batch % settings.micro_batches:
+        raise ValueError(
+            f"a batch of {settings.batch} has no {settings.micro_batches} equal micro-batches"
+        )
+    if not settings.checkpointed <= set(range(BLOCKS)):
+        raise ValueError(
+            f"checkpointed={sorted(settings.checkpointed)}: GPT-2 has blocks 0 to {BLOCKS - 1}"
+        )
     return recorded().get(settings) or count_tape(settings)
 
 
-def count_tape(settings: Settings) -> Tape:
+def count_tape(settings: StepSettings) -> Tape:
     """As ``tape``, without the recording."""
-    points, flop = _count_step(settings)
+    points, flop = _count(settings)
     again = flop / (settings.batch * _flop_of_a_text()) - 1
     return Tape(settings=settings, points=_thinned(points), extra_flop=round(again, 4))
 
 
 @cache
 def _flop_of_a_text() -> int:
-    return _count_step(Settings(batch=1))[1]
+    return _count(StepSettings(batch=1))[1]
 
 
-# ------------------------------------------------------------------ the step
-
-
-def _loss(model: SmallGPT, tokens: Tensor, settings: Settings) -> Tensor:
-    x = model.token(tokens) + model.position(torch.arange(CONTEXT))
-    for place, block in enumerate(model.blocks):
-        again = place in settings.checkpointed
-        x = checkpoint(block, x, use_reentrant=False) if again else block(x)
-    return summed_loss(model.head, model.norm(x), tokens, settings.loss_chunks) / tokens.numel()
-
-
-def _count_step(settings: Settings) -> tuple[list[Point], int]:
-    """The points of a step, one for each operator, and its FLOP."""
+def _count(settings: StepSettings) -> tuple[list[StepPoint], int]:
     with emulate_gpu(), FakeTensorMode():
         model = SmallGPT(VOCABULARY, CONTEXT, width=WIDTH, blocks=BLOCKS, heads=HEADS)
         tokens = torch.zeros(settings.batch, CONTEXT, dtype=torch.int64)
-        optimizer = AdamW(model.parameters(), foreach=settings.foreach)
-        recorder = _Recorder(model, _make_moments(model, optimizer, settings), tokens)
-        # From the second micro-batch on gradients are there, and one is like the other.
-        parts = tokens.chunk(settings.micro_batches)[:2]
-        with recorder:
-            for part in parts:
-                first = len(recorder.names)
-                recorder.phase = "forward"
-                with torch.autocast("cpu", torch.bfloat16, enabled=settings.autocast):
-                    loss = _loss(model, part, settings) / settings.micro_batches
-                recorder.end_forward()
-                recorder.phase = "backward"
-                loss.backward()
-                del loss
-            last = len(recorder.names)
-            recorder.phase = "step"
-            if settings.moments == "fp32":
-                optimizer.step()
-            else:
-                recorder.note("one fused kernel")
-            recorder.phase = "zero_grad"
-            optimizer.zero_grad()
-            recorder.note("set to None")
-        points = recorder.points()
-        again = points[first:last] * (settings.micro_batches - len(parts))
-        flop = recorder.flop * settings.micro_batches // len(parts)
-    return points[:last] + again + points[last:], flop
+        return count_step(model, tokens, tokens, settings)
 
 
-def _make_moments(model: SmallGPT, optimizer: AdamW, settings: Settings) -> list[Tensor]:
-    """What the optimizer holds between steps."""
-    if settings.moments == "fp32":
-        make_moments(optimizer)
-        return [x for state in optimizer.state.values() for x in state.values()]
-    size = _MOMENTS[settings.moments]
-    return [
-        torch.empty(size(parameter.numel()), dtype=torch.uint8)
-        for parameter in model.parameters()
-        for _ in ("first", "second")
-    ]
-
-
-# ------------------------------------------------------------------ what is recorded
-
-
-@dataclass
-class _Span:
-    """A storage while it has one role, from one operator's number to another's."""
-
-    role: str
-    size: int
-    first: int
-    last: int | None = None
-
-
-class _Recorder(FlopCard):
-    """A card that also notes, of each storage, from when to when it held what."""
-
-    def __init__(self, model: nn.Module, moments: Sequence[Tensor], tokens: Tensor) -> None:
-        super().__init__()
-        self.phase = ""
-        self.names: list[str] = []
-        self._spans: list[_Span] = []
-        self._open: dict[int, _Span] = {}
-        for role, held in (("weights", model), ("moments", moments), ("kept", tokens)):
-            self._new_role = role
-            self.hold(held)
-        self._new_role = "temporary"
-        for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(self._is_gradient)
-
-    def note(self, name: str) -> None:
-        """A point without an operator of torch's."""
-        self.names.append(f"{self.phase}/{name}")
-
-    def end_forward(self) -> None:
-        """What forward made and has not freed is kept for backward."""
-        for span in self._open.values():
-            if span.role == "temporary":
-                span.role = "kept"
-
-    def points(self) -> list[Point]:
-        """The bytes of each role after each operator."""
-        changes = {role: [0] * (len(self.names) + 1) for role in ROLES}
-        for span in (*self._spans, *self._open.values()):
-            changes[span.role][span.first] += span.size
-            if span.last is not None:
-                changes[span.role][span.last + 1] -= span.size
-        alive, points = dict.fromkeys(ROLES, 0), []
-        for number, name in enumerate(self.names):
-            for role in ROLES:
-                alive[role] += changes[role][number]
-            points.append(Point(at=name, **alive))
-        return points
-
-    def _count(self, leaves: list[Any], operator: str) -> str:
-        refusal = super()._count(leaves, operator)
-        for key in self._sizes.keys() - self._open.keys():
-            role = "copies" if self._is_copy(leaves, operator) else self._new_role
-            self._begin(key, role, len(self.names))
-        if self.phase and operator.startswith("aten."):  # prim.device makes nothing
-            self.note(operator)
-        return refusal
-
-    def _is_copy(self, leaves: list[Any], operator: str) -> bool:
-        if operator != "aten._to_copy":
-            return False
-        source = self._open.get(id(leaves[0].untyped_storage()))
-        return source is not None and source.role == "weights"
-
-    def _is_gradient(self, parameter: Tensor) -> None:
-        assert parameter.grad is not None
-        key = id(parameter.grad.untyped_storage())
-        if self._open[key].role != "gradients":
-            self._end(key)
-            self._begin(key, "gradients", len(self.names))
-
-    def _begin(self, key: int, role: str, first: int) -> None:
-        self._open[key] = _Span(role, self._sizes[key], first)
-
-    def _end(self, key: int) -> None:
-        span = self._open.pop(key)
-        span.last = len(self.names) - 1
-        self._spans.append(span)
-
-    def _forget(self, key: int) -> None:
-        self._end(key)
-        super()._forget(key)
-
-
-def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
+def _thinned(points: Sequence[StepPoint]) -> tuple[StepPoint, ...]:
     """The largest point of each stretch, and the last of each phase; no stretch has two phases."""
     stretch = -(-len(points) // _MOST_POINTS)
-    kept: list[Point] = []
+    kept: list[StepPoint] = []
     for _, phase in groupby(points, key=lambda point: point.phase):
         run = list(phase)
         for first in range(0, len(run), stretch):
@@ -384,7 +150,7 @@ def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
 
 
 @cache
-def recorded() -> dict[Settings, Tape]:
+def recorded() -> dict[StepSettings, Tape]:
     """The tapes of data/emulated/gpt2_tape.json, by their settings."""
     record = json.loads(FILE.read_text(encoding="utf-8"))
     return {found.settings: found for found in map(_from_json, record["tapes"])}
@@ -392,7 +158,7 @@ def recorded() -> dict[Settings, Tape]:
 
 def _from_json(record: dict[str, Any]) -> Tape:
     points = tuple(
-        Point(
+        StepPoint(
             at=record["names"][name],
             weights=record["weights"],
             gradients=gradients,
@@ -404,7 +170,7 @@ def _from_json(record: dict[str, Any]) -> Tape:
         for name, gradients, copies, kept, temporary in record["points"]
     )
     return Tape(
-        settings=replace(Settings(), **record["settings"]),
+        settings=replace(StepSettings(), **record["settings"]),
         points=points,
         extra_flop=record["extra_flop"],
     )

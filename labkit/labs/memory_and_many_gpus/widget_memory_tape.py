@@ -12,7 +12,9 @@ from pathlib import Path
 import traitlets
 
 from labkit.labs.engine.described import AskingWidget
-from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, Point, Settings, Tape, tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.step_bytes import StepPoint
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, PHASES, Tape, described, tape
 
 LIMITS = (16 * GIB, 8 * GIB, 6 * GIB, 4 * GIB)
 """Bytes of the cards."""
@@ -30,14 +32,11 @@ ROLES = {
     "kept": "kept for backward",
     "temporary": "temporary",
 }
-"""The fields of a ``Point``, from the bottom of the picture up, and what the page calls them."""
+"""The roles of a ``StepPoint``, from the bottom of the picture up, as the page calls them."""
 
 _COLUMNS = 220
 _WIDTHS = {"forward": 3.0, "backward": 4.0, "step": 2.0, "zero_grad": 0.5}
 """How wide the phases are drawn, one beside the other: operators take very different times."""
-
-
-_HILLS = ("forward", "backward", "step")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +54,7 @@ class _Column:
 
     left: float
     right: float
-    point: Point
+    point: StepPoint
 
 
 class MemoryTape(AskingWidget):
@@ -66,7 +65,7 @@ class MemoryTape(AskingWidget):
     limit in GiB, the settings that fit with the least extra FLOP so far.
 
     Args:
-        settings: what the widget begins with; None: ``Settings()``.
+        settings: what the widget begins with; None: ``StepSettings()``.
         limit: of the card, bytes.
         goal: a share of extra FLOP. One more goal is then a step that fits into 4 GiB with at most
             this share, FP32 moments and the batch in one piece. None: no such goal.
@@ -84,27 +83,27 @@ That is 2.98 GiB too much. Memory runs out near aten.nll_loss_forward (forward).
     _esm = Path(__file__).with_suffix(".bundle.js")
     _css = Path(__file__).with_suffix(".bundle.css")
 
-    settings = traitlets.Instance(Settings)
+    settings = traitlets.Instance(StepSettings)
     limit = traitlets.Enum(LIMITS, LIMITS[0])
     reached = traitlets.Dict(read_only=True)
 
     def __init__(
         self,
-        settings: Settings | None = None,
+        settings: StepSettings | None = None,
         limit: int = LIMITS[0],
         goal: float | None = None,
-        tape: Callable[[Settings], Tape] = tape,
+        tape: Callable[[StepSettings], Tape] = tape,
     ) -> None:
         self._tape = cache(tape)  # the page asks for the same step again and again
-        self._first, self._goal = settings or Settings(), goal
+        self._first, self._goal = settings or StepSettings(), goal
         self._goal_met = False
-        self._before: Settings | None = None
+        self._before: StepSettings | None = None
         self._place: int | None = None  # the column that is read; None: the peak's
         super().__init__(settings=self._first, limit=limit)
 
     @traitlets.observe("settings", "limit")
     def _changed(self, change: dict) -> None:
-        if change["name"] == "settings" and isinstance(change["old"], Settings):
+        if change["name"] == "settings" and isinstance(change["old"], StepSettings):
             self._before = change["old"]
         self._place = None
         self._show()
@@ -117,7 +116,7 @@ That is 2.98 GiB too much. Memory runs out near aten.nll_loss_forward (forward).
         if "settings" in asked:
             wanted = {**vars(self.settings), **asked["settings"]}
             wanted["micro_batches"] = min(wanted["micro_batches"], wanted["batch"])
-            self.settings = Settings(**wanted)
+            self.settings = StepSettings(**wanted)
         if "limit" in asked:
             self.limit = asked["limit"] * GIB
         if "place" in asked:
@@ -164,7 +163,7 @@ That is 2.98 GiB too much. Memory runs out near aten.nll_loss_forward (forward).
             setting,
             f"{reading}: {', '.join(' '.join((row['name'], row['bytes'])) for row in roles)}.",
             *(
-                f"{row['what']}: {', '.join(f'{name} {row[name]}' for name in _HILLS)}; peak "
+                f"{row['what']}: {', '.join(f'{name} {row[name]}' for name in PHASES)}; peak "
                 f"{row['peak']} at {row['at']}; extra FLOP {row['flop']}."
                 for row in rows
             ),
@@ -238,7 +237,7 @@ That is 2.98 GiB too much. Memory runs out near aten.nll_loss_forward (forward).
         return targets
 
 
-def _drawn(points: tuple[Point, ...]) -> tuple[list[_Phase], list[_Column]]:
+def _drawn(points: tuple[StepPoint, ...]) -> tuple[list[_Phase], list[_Column]]:
     """The phases in the order of time, and the columns that show the points."""
     runs = [
         (name, list(group)) for name, group in itertools.groupby(points, lambda point: point.phase)
@@ -253,7 +252,7 @@ def _drawn(points: tuple[Point, ...]) -> tuple[list[_Phase], list[_Column]]:
     return phases, columns
 
 
-def _columns(phase: _Phase, points: list[Point]) -> Iterator[_Column]:
+def _columns(phase: _Phase, points: list[StepPoint]) -> Iterator[_Column]:
     width = phase.right - phase.left
     count = min(len(points), max(round(width * _COLUMNS), 1))
     for i in range(count):
@@ -271,26 +270,25 @@ def _stack(columns: list[_Column], top: float) -> Mapping[str, list[float]]:
         list(itertools.accumulate(getattr(column.point, role) for role in ROLES))
         for column in columns
     ]
-    heights = zip(*edges, strict=True)
     return {
         role: [round(height / top, 4) for height in row]
-        for role, row in zip(ROLES, heights, strict=True)
+        for role, row in zip(ROLES, zip(*edges, strict=True), strict=True)
     }
 
 
 def _peaks(shown: Tape, columns: list[_Column], top: float) -> list[dict]:
     """Where the top of each hill lies, and which one is the peak of the step."""
     marks = []
-    for hill in shown.hills:
+    for name, hill in shown.hills.items():
         column = max(
-            (column for column in columns if column.point.phase == hill.name),
+            (column for column in columns if column.point.phase == name),
             key=lambda column: column.point.total,
         )
         marks.append(
             {
-                "at": [(column.left + column.right) / 2, hill.peak / top],
-                "largest": hill.peak == shown.peak,
-                "text": f"{hill.name} {_gib(hill.peak)}",
+                "at": [(column.left + column.right) / 2, hill.total / top],
+                "largest": hill.total == shown.peak,
+                "text": f"{name} {_gib(hill.total)}",
             }
         )
     return marks
@@ -312,25 +310,25 @@ def _names(phases: list[_Phase]) -> list[list]:
     ]
 
 
-def _reading(point: Point, *, at_peak: bool) -> str:
+def _reading(point: StepPoint, *, at_peak: bool) -> str:
     return f"{'The peak, ' * at_peak}{_gib(point.total)} at {_where(point.at)}"
 
 
 def _row(what: str, shown: Tape) -> dict:
     return {
         "what": what,
-        **{hill.name: _gib(hill.peak) for hill in shown.hills},
-        "largest": next(hill.name for hill in shown.hills if hill.peak == shown.peak),
+        **{name: _gib(hill.total) for name, hill in shown.hills.items()},
+        "largest": next(name for name, hill in shown.hills.items() if hill.total == shown.peak),
         "peak": _gib(shown.peak),
         "at": _operator(shown.peak_at),
         "flop": _percent(shown.extra_flop),
     }
 
 
-def _told(settings: Settings) -> str:
+def _told(settings: StepSettings) -> str:
     blocks = sorted(settings.checkpointed)
     which = f" Checkpointed: {', '.join(map(str, blocks))}." if blocks else ""
-    return f"{settings.describe()}.{which}"
+    return f"{described(settings)}.{which}"
 
 
 def _operator(at: str) -> str:

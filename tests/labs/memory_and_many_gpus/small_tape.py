@@ -1,11 +1,13 @@
 """A step of a small made-up model, for the widget's tests: round bytes, no torch, no second."""
 
-from labkit.labs.memory_and_many_gpus.tape import GIB, Point, Settings, Tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.step_bytes import StepPoint
+from labkit.labs.memory_and_many_gpus.tape import GIB, Tape
 
 STATE = {"fp32": 1.0, "bf16": 0.5, "8-bit": 0.25}
 
 
-def small_tape(settings: Settings) -> Tape:
+def small_tape(settings: StepSettings) -> Tape:
     """At batch 8 in FP32: hills of 7.5, 10.5 and 3 GiB. Each of 12 blocks keeps 0.4 GiB."""
     rows = settings.batch / 8 / settings.micro_batches
     each = rows * (0.25 if settings.autocast else 0.4)
@@ -13,9 +15,9 @@ def small_tape(settings: Settings) -> Tape:
     copies = 0.25 if settings.autocast else 0.0
     always = {"weights": 0.5, "moments": STATE[settings.moments]}
 
-    def point(at: str, **held: float) -> Point:
+    def point(at: str, **held: float) -> StepPoint:
         sizes = {"gradients": 0.0, "copies": 0.0, "kept": 0.0, "temporary": 0.0, **always, **held}
-        return Point(at=at, **{role: int(size * GIB) for role, size in sizes.items()})
+        return StepPoint(at=at, **{role: int(size * GIB) for role, size in sizes.items()})
 
     def kept(blocks: int) -> float:
         return sum(each / 8 if i in settings.checkpointed else each for i in range(blocks))

@@ -7,9 +7,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.memory_and_many_gpus import solutions
-from labkit.labs.memory_and_many_gpus.communication import ring
-from labkit.labs.memory_and_many_gpus.tape import Settings, tape
-from labkit.measuring.card import Card
+from labkit.labs.memory_and_many_gpus.communication import ring_sum
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.tape import tape
+from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import cross_entropy
 from labkit.training.models import SmallGPT, mlp
 
@@ -34,11 +35,11 @@ def test_gpt2_has_163_million_parameters_and_needs_16_bytes_for_each():
 
 
 def test_the_peaks_of_the_text():
-    assert in_gib(Settings()) == 10.98
-    assert in_gib(Settings(autocast=True)) == 8.46
+    assert in_gib(StepSettings()) == 10.98
+    assert in_gib(StepSettings(autocast=True)) == 8.46
     assert round(100 * (1 - 8.46 / 10.98)) == 23
-    assert in_gib(Settings(autocast=True, loss_chunks=16)) == 4.97
-    checkpointed = tape(Settings(autocast=True, loss_chunks=16, checkpointed=ALL))
+    assert in_gib(StepSettings(autocast=True, loss_chunks=16)) == 4.97
+    checkpointed = tape(StepSettings(autocast=True, loss_chunks=16, checkpointed=ALL))
     assert round(checkpointed.peak / GIB, 2) == 3.04
     assert checkpointed.peak_at.startswith("step/")
     # The state that does not belong to a parameter, and the tokens, are a few bytes.
@@ -51,7 +52,7 @@ def test_with_one_text_autocast_keeps_more_than_fp32(batch):
     for autocast in (False, True):
         with emulate_gpu(), FakeTensorMode():
             model, tokens = fake_gpt2(), torch.zeros(batch, 1024, dtype=torch.int64)
-            with Card().hold(model, tokens) as card:
+            with LiveBytes().hold(model, tokens) as card:
                 with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                     loss = cross_entropy(model(tokens), tokens)
                 after[autocast] = card.now
@@ -62,7 +63,7 @@ def test_with_one_text_autocast_keeps_more_than_fp32(batch):
 def test_log_softmax_backward_has_three_tensors_of_the_logits_size():
     with FakeTensorMode():
         logits = torch.zeros(8192, 50304, requires_grad=True)
-        with Card().hold(logits) as card:
+        with LiveBytes().hold(logits) as card:
             F.cross_entropy(logits, torch.zeros(8192, dtype=torch.int64)).backward()
     # The logits themselves are held here; in a model nothing needs them once the loss is there.
     assert card.at_peak == "aten._log_softmax_backward_data"
@@ -75,14 +76,16 @@ def test_the_published_retry_gives_up_where_499_rows_fit(seed):
     network = mlp(*[64] * 9, 10)
     batch = torch.randn(997, 64), torch.randint(0, 10, (997,))
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    with Card(limit=2 * 2**20).hold(network, *batch) as card:
+    with LiveBytes(limit=2 * 2**20).hold(network, *batch) as card:
         assert solutions.survive(network, *batch, optimizer) == 499
         optimizer.zero_grad()
         assert card.now < 0.4 * 2**20
 
 
 def test_the_place_of_256_decides_its_sum_with_seven_ones():
-    sums = [ring([256.0 if r == at else 1.0 for r in range(8)], torch.bfloat16) for at in range(8)]
+    sums = [
+        ring_sum([256.0 if r == at else 1.0 for r in range(8)], torch.bfloat16) for at in range(8)
+    ]
     assert sums[0] == 256
     assert sums[7] == 264
 

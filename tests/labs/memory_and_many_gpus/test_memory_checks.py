@@ -11,7 +11,7 @@ from labkit.formats import BF16, quantize
 from labkit.labs.memory_and_many_gpus import solutions
 from labkit.labs.memory_and_many_gpus.checks import check_chunked_loss, check_survive
 from labkit.labs.memory_and_many_gpus.checks import survive as survive_module
-from labkit.measuring.card import Card
+from labkit.measuring.live_bytes import LiveBytes
 
 
 def seeded(seed):
@@ -56,7 +56,7 @@ def test_the_peak_of_a_loss_in_chunks_is_three_chunks_and_the_gradients():
     peaks = []
     for rows in (512, 32):
         head.zero_grad()
-        with Card().hold(head, hidden, targets) as card:
+        with LiveBytes().hold(head, hidden, targets) as card:
             before = card.now
             solutions.chunked_loss(head, hidden, targets, rows).backward()
         above = card.peak - before - head.weight.nbytes - hidden.nbytes
@@ -89,7 +89,7 @@ def test_a_loss_of_narrow_logits_is_refused_at_any_seed(seed):
 def fits(name, rows, seed):
     """Whether a step in micro-batches of so many rows goes through on a new card."""
     network, inputs, targets = survive_module._setting(name, seed)
-    with Card(survive_module._limit(name, seed)).hold(network, inputs, targets):
+    with LiveBytes(survive_module._limit(name, seed)).hold(network, inputs, targets):
         try:
             for x, y in zip(inputs.split(rows), targets.split(rows), strict=True):
                 F.cross_entropy(network(x), y).backward()
@@ -115,7 +115,7 @@ def test_survive_makes_the_step_of_the_whole_batch(rows):
         network, inputs, targets = survive_module._setting(name, 0)
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
         if limited:
-            with Card(survive_module._limit(name, 0)).hold(network, inputs, targets) as card:
+            with LiveBytes(survive_module._limit(name, 0)).hold(network, inputs, targets) as card:
                 assert solutions.survive(network, inputs, targets, optimizer) == rows
             held = sum(p.nbytes for p in network.parameters())
             assert card.now == 2 * held + inputs.nbytes + targets.nbytes

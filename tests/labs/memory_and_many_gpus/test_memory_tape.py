@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from traitlets import TraitError
 
-from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, Settings, tape
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, tape
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import (
     LIMITS,
     ROLES,
@@ -17,14 +18,14 @@ from tests.labs.memory_and_many_gpus.small_tape import small_tape
 
 ALL_BLOCKS = frozenset(range(BLOCKS))
 SEVERAL = [
-    Settings(),
-    Settings(autocast=True, loss_chunks=16, foreach=False),
-    Settings(batch=16, micro_batches=8, moments="8-bit"),
-    Settings(batch=1, checkpointed=ALL_BLOCKS),
+    StepSettings(),
+    StepSettings(autocast=True, loss_chunks=16, foreach=False),
+    StepSettings(batch=16, micro_batches=8, moments="8-bit"),
+    StepSettings(batch=1, checkpointed=ALL_BLOCKS),
 ]
 
 
-def small(settings: Settings | None = None, **more) -> MemoryTape:
+def small(settings: StepSettings | None = None, **more) -> MemoryTape:
     return MemoryTape(settings, tape=small_tape, **more)
 
 
@@ -44,20 +45,19 @@ def done(widget: MemoryTape) -> list[bool]:
 def test_the_recorded_step_wins_one_limit_after_the_other():
     widget = MemoryTape()
     assert sorted(widget.reached) == [16]
-    widget.settings = Settings(autocast=True)
+    widget.settings = StepSettings(autocast=True)
     assert sorted(widget.reached) == [16]
-    widget.settings = Settings(autocast=True, loss_chunks=16)
+    widget.settings = StepSettings(autocast=True, loss_chunks=16)
     assert sorted(widget.reached) == [6, 8, 16]
     for row in widget.numbers["rows"][:2]:
-        counted = tape(Settings(autocast=True, loss_chunks=16 if row["what"] == "now" else 1))
+        counted = tape(StepSettings(autocast=True, loss_chunks=16 if row["what"] == "now" else 1))
         assert row["peak"] == f"{counted.peak / GIB:.2f} GiB"
-        assert [row[hill.name] for hill in counted.hills] == [
-            f"{hill.peak / GIB:.2f} GiB" for hill in counted.hills
-        ]
+        for name, hill in counted.hills.items():
+            assert row[name] == f"{hill.total / GIB:.2f} GiB"
 
 
 def test_the_goal_of_the_lab_needs_five_blocks_and_has_no_room_for_six():
-    widget = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB, goal=0.17)
+    widget = MemoryTape(StepSettings(autocast=True, loss_chunks=16), limit=4 * GIB, goal=0.17)
     for blocks, fits, met in ((4, False, False), (6, True, False), (5, True, True)):
         widget.settings = replace(widget.settings, checkpointed=frozenset(range(blocks)))
         assert (widget.numbers["fits"], done(widget)[-1]) == (fits, met)
@@ -74,12 +74,12 @@ def test_the_drawn_step_is_as_high_as_the_counted_one(settings):
     assert title == "limit 16 GiB"
     scale = 16 * GIB / most
     assert max(drawing["stack"]["temporary"]) * scale == pytest.approx(shown.peak, rel=1e-3)
-    for hill, mark in zip(shown.hills, drawing["hills"], strict=True):
+    for hill, mark in zip(shown.hills.values(), drawing["hills"], strict=True):
         across, up = mark["at"]
-        assert up * scale == pytest.approx(hill.peak)
-        assert mark["largest"] == (hill.peak == shown.peak)
+        assert up * scale == pytest.approx(hill.total)
+        assert mark["largest"] == (hill.total == shown.peak)
         (under,) = (name for left, right, name in drawing["phases"] if left < across < right)
-        assert under[0] == hill.name[0]
+        assert under[0] == hill.phase[0]
     for place, text in drawing["ticks"]:
         assert place * scale == pytest.approx(float(text) * GIB)
 
@@ -99,7 +99,7 @@ def test_roles_are_stacked_in_their_order_and_columns_lie_side_by_side(settings)
 
 
 def test_a_column_shows_the_largest_of_its_operators():
-    points = small_tape(Settings()).points
+    points = small_tape(StepSettings()).points
     many = tuple(point for point in points for _ in range(30))
     widget = MemoryTape(tape=lambda settings: replace(small_tape(settings), points=many))
     drawing = widget.numbers["drawing"]
@@ -111,7 +111,7 @@ def test_a_column_shows_the_largest_of_its_operators():
 
 def test_phases_are_named_and_micro_batches_by_a_letter():
     for pieces, names in ((1, ["forward", "backward", "step"]), (2, [*"fbfb", "step"])):
-        phases = small(Settings(micro_batches=pieces)).numbers["drawing"]["phases"]
+        phases = small(StepSettings(micro_batches=pieces)).numbers["drawing"]["phases"]
         assert [name for _, _, name in phases] == names
         assert all(a[1] == pytest.approx(b[0]) for a, b in itertools.pairwise(phases))
 
@@ -154,7 +154,7 @@ def test_the_operator_where_memory_runs_out_is_named():
 
 
 def test_a_limit_keeps_the_settings_with_the_least_extra_flop():
-    widget = small(Settings(autocast=True, loss_chunks=16))
+    widget = small(StepSettings(autocast=True, loss_chunks=16))
     widget.settings = most = replace(widget.settings, checkpointed=ALL_BLOCKS)
     assert widget.reached[4] == most
     widget.settings = few = replace(most, checkpointed=frozenset(range(8)))
@@ -167,9 +167,9 @@ def test_a_limit_keeps_the_settings_with_the_least_extra_flop():
 def test_a_smaller_batch_than_the_first_reaches_nothing():
     widget = small(limit=4 * GIB)
     before = done(widget)
-    widget.settings = Settings(batch=1)
+    widget.settings = StepSettings(batch=1)
     assert widget.numbers["fits"] and done(widget) == before == [True, False, False, False]
-    widget.settings = Settings(batch=16, micro_batches=8)
+    widget.settings = StepSettings(batch=16, micro_batches=8)
     assert done(widget) == [small_tape(widget.settings).fits(limit) for limit in LIMITS]
 
 
@@ -184,12 +184,12 @@ def test_a_smaller_batch_than_the_first_reaches_nothing():
     ],
 )
 def test_the_goal_asks_for_what_it_says(changed, met):
-    good = Settings(autocast=True, loss_chunks=16, checkpointed=frozenset(range(8)))
+    good = StepSettings(autocast=True, loss_chunks=16, checkpointed=frozenset(range(8)))
     widget = small(goal=0.26)
     assert done(widget)[-1] is False
     widget.settings = replace(good, **changed)
     assert done(widget)[-1] is met
-    widget.settings = Settings()
+    widget.settings = StepSettings()
     assert done(widget)[-1] is met, "a goal that was met stays met"
     assert len(done(small())) == len(LIMITS), "no share, no goal"
 
@@ -201,7 +201,7 @@ def test_a_request_does_what_it_asks():
     widget = small()
     wanted = {"batch": 4, "autocast": True, "checkpointed": [0, 3], "foreach": False}
     shown = press(widget, settings=wanted)
-    assert widget.settings == Settings(
+    assert widget.settings == StepSettings(
         batch=4, autocast=True, checkpointed=frozenset({0, 3}), foreach=False
     )
     assert shown["seq"] == 1 and shown["settings"]["checkpointed"] == [0, 3]
@@ -211,7 +211,7 @@ def test_a_request_does_what_it_asks():
 
 
 def test_a_batch_has_at_most_one_micro_batch_a_row():
-    widget = small(Settings(micro_batches=8))
+    widget = small(StepSettings(micro_batches=8))
     assert press(widget, settings={"batch": 2})["settings"]["micro_batches"] == 2
 
 
@@ -228,7 +228,7 @@ def test_what_is_not_possible_is_refused():
 def test_a_step_is_counted_once():
     asked = []
 
-    def counted(settings: Settings):
+    def counted(settings: StepSettings):
         asked.append(settings)
         return small_tape(settings)
 
@@ -237,15 +237,15 @@ def test_a_step_is_counted_once():
         press(widget, settings={"loss_chunks": chunks})
         press(widget, place=3)
     press(widget, limit=4)
-    assert asked == [Settings(), Settings(loss_chunks=16)]
+    assert asked == [StepSettings(), StepSettings(loss_chunks=16)]
 
 
 # ---------------------------------------------------------------- words
 
 
 def test_the_words_say_what_the_page_shows():
-    widget = small(Settings(autocast=True), limit=8 * GIB, goal=0.26)
-    widget.settings = Settings(batch=8, loss_chunks=16, checkpointed=frozenset({0, 5}))
+    widget = small(StepSettings(autocast=True), limit=8 * GIB, goal=0.26)
+    widget.settings = StepSettings(batch=8, loss_chunks=16, checkpointed=frozenset({0, 5}))
     words, numbers = widget.describe(), widget.numbers
     assert "8 texts, FP32, loss in 16 chunks" in words and "Checkpointed: 0, 5." in words
     for text in (numbers["verdict"], numbers["setting"], numbers["reading"]):
@@ -253,7 +253,7 @@ def test_the_words_say_what_the_page_shows():
     for role in numbers["roles"]:
         assert f"{role['name']} {role['bytes']}" in words
     assert [row["what"] for row in numbers["rows"]] == ["now", "before"]
-    widget.settings = Settings()
+    widget.settings = StepSettings()
     assert [row["what"] for row in widget.numbers["rows"]] == ["now", "before", "at first"]
     for target in numbers["targets"]:
         assert target["text"] in words

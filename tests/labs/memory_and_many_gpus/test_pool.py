@@ -32,18 +32,6 @@ def test_the_least_recently_used_goes_and_get_is_a_use():
     assert [key in pool for key in "acde"] == [False, False, True, True]
 
 
-def test_what_is_pinned_stays():
-    pool = Pool(48)
-    for key in "abc":
-        put(pool, key, 4)
-    pool.pin("a")
-    put(pool, "d", 8)
-    assert [key in pool for key in "abcd"] == [True, False, False, True]
-    pool.pin("a", pinned=False)
-    put(pool, "e", 8)
-    assert [key in pool for key in "ade"] == [False, False, True]
-
-
 def test_a_handle_whose_tensor_went_raises():
     pool = Pool(16)
     first = put(pool, "first", 4)
@@ -56,40 +44,22 @@ def test_a_handle_whose_tensor_went_raises():
     with pytest.raises(KeyError):
         pool.get("first")
     again = put(pool, "first", 4)
-    assert again.tensor.sum() == 0 and "second" not in pool
-    pool.free("first")
-    with pytest.raises(Evicted):
-        again.tensor  # noqa: B018
-    assert pool.used == 0
+    assert again.tensor.sum() == 0 and "second" not in pool and pool.used == 16
 
 
 def test_what_never_fits_is_refused_with_numbers_and_nothing_goes():
     pool = Pool(100)
     kept = put(pool, "kept", 10)
-    pool.pin("kept")
-    put(pool, "loose", 10)
-    with pytest.raises(MemoryError, match="asked 4,000 B, limit 100 B, pinned 40 B"):
+    with pytest.raises(MemoryError, match="asked 4,000 B, limit 100 B"):
         put(pool, "large", 1000)
-    with pytest.raises(MemoryError, match="asked 64 B, limit 100 B, pinned 40 B"):
-        put(pool, "new", 16)
-    assert kept.tensor.numel() == 10 and "loose" in pool and pool.used == 80
-    put(pool, "new", 15)
-    assert "loose" not in pool and pool.used == 100
+    assert kept.tensor.numel() == 10 and pool.used == 40
 
 
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (-1,), (-2, -3)])
-def test_a_size_that_is_no_size_is_refused(shape):
-    with pytest.raises(ValueError, match="sizes from 1 on"):
-        Pool(100).put("empty", shape, torch.float32)
-
-
-def test_a_key_stands_once_and_a_limit_is_positive():
+def test_a_key_stands_once():
     pool = Pool(100)
     put(pool, "key", 1)
     with pytest.raises(ValueError, match="'key' is in the pool"):
         put(pool, "key", 2)
-    with pytest.raises(ValueError, match="limit=0"):
-        Pool(0)
 
 
 @pytest.mark.seeds(range(3))
@@ -110,10 +80,8 @@ def test_bytes_alive_never_exceed_the_limit(seed):
             storages.append(weakref.ref(handle.tensor.untyped_storage()))
             if rng.random() < 0.3:
                 kept.append(handle.tensor[: handle.nbytes // 16])
-        elif what < 0.8:
-            pool.get(rng.choice(held))
         else:
-            pool.free(rng.choice(held))
+            pool.get(rng.choice(held))
         assert alive() == pool.used <= pool.limit
     assert len(storages) > 100 and kept
 

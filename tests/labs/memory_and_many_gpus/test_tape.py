@@ -8,20 +8,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
+from labkit.labs.memory_and_many_gpus.step_bytes import ROLES, StepPoint
 from labkit.labs.memory_and_many_gpus.tape import (
     BLOCKS,
     FILE,
     GIB,
-    ROLES,
-    Point,
-    Settings,
     Tape,
     _thinned,
     count_tape,
     recorded,
     tape,
 )
-from labkit.measuring.card import Card
+from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import cross_entropy
 from labkit.training.models import SmallGPT
 
@@ -29,9 +28,9 @@ PARAMETERS = 163_159_680
 IN_LINEAR_LAYERS = 123_701_376
 LOGITS = 4 * 8 * 1024 * 50304
 EVERY = frozenset(range(BLOCKS))
-CHUNKED = Settings(autocast=True, loss_chunks=16)
-SMALLEST = Settings(autocast=True, loss_chunks=16, checkpointed=EVERY)
-ONE_BY_ONE = Settings(autocast=True, loss_chunks=16, checkpointed=EVERY, foreach=False)
+CHUNKED = StepSettings(autocast=True, loss_chunks=16)
+SMALLEST = StepSettings(autocast=True, loss_chunks=16, checkpointed=EVERY)
+ONE_BY_ONE = StepSettings(autocast=True, loss_chunks=16, checkpointed=EVERY, foreach=False)
 
 
 def _step_on_a_card(*, batch, autocast, micro_batches=1):
@@ -40,9 +39,9 @@ def _step_on_a_card(*, batch, autocast, micro_batches=1):
         model = SmallGPT(50304, 1024, width=768, blocks=12, heads=12)
         optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
         tokens = torch.zeros(batch, 1024, dtype=torch.int64)
-        with Card().hold(model, tokens) as card:
+        with LiveBytes().hold(model, tokens) as card:
             for _ in range(2):
-                card.reset_peak()
+                card.restart()
                 for part in tokens.chunk(micro_batches):
                     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                         loss = cross_entropy(model(part), part) / micro_batches
@@ -54,7 +53,7 @@ def _step_on_a_card(*, batch, autocast, micro_batches=1):
 
 
 @pytest.mark.parametrize(
-    "settings", [Settings(autocast=True, micro_batches=4), Settings(batch=1, autocast=True)]
+    "settings", [StepSettings(autocast=True, micro_batches=4), StepSettings(batch=1, autocast=True)]
 )
 def test_the_peak_is_that_of_an_ordinary_loop_on_a_card(settings):
     peak, at = _step_on_a_card(
@@ -68,12 +67,12 @@ def test_the_peak_is_that_of_an_ordinary_loop_on_a_card(settings):
 
 def test_the_recording_holds_the_steps_of_the_lab():
     assert len(recorded()) == len(json.loads(FILE.read_text(encoding="utf-8"))["tapes"]) == 22
-    for settings in (Settings(), Settings(autocast=True), CHUNKED, SMALLEST, ONE_BY_ONE):
+    for settings in (StepSettings(), StepSettings(autocast=True), CHUNKED, SMALLEST, ONE_BY_ONE):
         assert tape(settings) is recorded()[settings]
 
 
 def test_the_roles_by_hand():
-    for settings in (Settings(), Settings(autocast=True), SMALLEST):
+    for settings in (StepSettings(), StepSettings(autocast=True), SMALLEST):
         points = tape(settings).points
         assert {p.weights for p in points} == {4 * PARAMETERS}
         # Two moments, and for each of 150 parameters a count of steps.
@@ -85,7 +84,7 @@ def test_the_roles_by_hand():
         assert points[-1].total == points[-1].weights + points[-1].moments + 8 * 8 * 1024
         # Each weight and bias of a linear layer once, in 16 bits.
         copies = max(p.copies for p in points)
-        assert copies == (0 if settings == Settings() else 2 * IN_LINEAR_LAYERS)
+        assert copies == (0 if settings == StepSettings() else 2 * IN_LINEAR_LAYERS)
 
 
 def test_at_the_peak_of_float32_three_tensors_have_the_size_of_the_logits():
@@ -97,36 +96,36 @@ def test_at_the_peak_of_float32_three_tensors_have_the_size_of_the_logits():
 
 
 def test_the_peak_of_the_optimizers_step_is_20_bytes_a_parameter_with_foreach():
-    *_, step = tape(SMALLEST).hills
-    assert step.name == "step" and step.peak == pytest.approx(20 * PARAMETERS, rel=1e-3)
+    step = tape(SMALLEST).hills["step"]
+    assert step.total == pytest.approx(20 * PARAMETERS, rel=1e-3)
     assert tape(SMALLEST).peak_at == step.at
-    *_, step = tape(ONE_BY_ONE).hills
+    step = tape(ONE_BY_ONE).hills["step"]
     largest = 4 * 768 * 50304
-    assert 16 * PARAMETERS < step.peak <= 16 * PARAMETERS + 2.01 * largest
+    assert 16 * PARAMETERS < step.total <= 16 * PARAMETERS + 2.01 * largest
 
 
 def test_what_autocast_keeps_is_more_than_float32_keeps_at_batch_1():
     def end(settings):
         return [p for p in tape(settings).points if p.phase == "forward"][-1].total
 
-    assert end(Settings(batch=1)) < end(Settings(batch=1, autocast=True))
-    assert end(Settings()) > end(Settings(autocast=True))
+    assert end(StepSettings(batch=1)) < end(StepSettings(batch=1, autocast=True))
+    assert end(StepSettings()) > end(StepSettings(autocast=True))
 
 
 @pytest.mark.parametrize(
-    ("settings", "level"), [(Settings(), 16), (CHUNKED, 6), (SMALLEST, 4), (ONE_BY_ONE, 3)]
+    ("settings", "level"), [(StepSettings(), 16), (CHUNKED, 6), (SMALLEST, 4), (ONE_BY_ONE, 3)]
 )
 def test_a_step_fits_a_card_from_its_peak_on(settings, level):
     found = tape(settings)
     assert found.fits(level * GIB) and found.fits(found.peak) and not found.fits(found.peak - 1)
     assert f"peak {found.peak / GIB:.2f} GiB" in found.describe()
-    for hill in found.hills:
-        assert f"{hill.name} {hill.peak / GIB:.2f}" in found.describe()
+    for name, hill in found.hills.items():
+        assert f"{name} {hill.total / GIB:.2f}" in found.describe()
 
 
 def test_extra_flop_are_those_of_torchs_own_counter():
     """The head's second run, and the blocks', each up to its last matmul."""
-    assert tape(Settings(autocast=True)).extra_flop == 0
+    assert tape(StepSettings(autocast=True)).extra_flop == 0
     with FakeTensorMode(), FlopCounterMode(display=False) as counter:
         model = SmallGPT(50304, 1024, width=768, blocks=12, heads=12)
         tokens = torch.zeros(1, 1024, dtype=torch.int64)
@@ -143,7 +142,7 @@ def test_extra_flop_are_those_of_torchs_own_counter():
 def _points(*phases):
     sizes = dict.fromkeys(ROLES, 0)
     return [
-        Point(at=f"{phase}/{i}", **sizes | {"kept": total})
+        StepPoint(at=f"{phase}/{i}", **sizes | {"kept": total})
         for i, (phase, total) in enumerate(phases)
     ]
 
@@ -157,8 +156,8 @@ def test_thinning_keeps_each_phases_peak_and_its_end():
     )
     few = _thinned(points)
     assert len(few) < 260 and list(few) == sorted(few, key=points.index)
-    hills = Tape(settings=Settings(), points=few, extra_flop=0.0).hills
-    assert [hill.peak for hill in hills] == [498, 700, 3]
+    hills = Tape(settings=StepSettings(), points=few, extra_flop=0.0).hills
+    assert [hill.total for hill in hills.values()] == [498, 700, 3]
     assert {points[1999], points[3999], points[-1]} <= set(few)
 
 
@@ -174,4 +173,4 @@ def test_thinning_keeps_each_phases_peak_and_its_end():
 )
 def test_settings_that_cannot_be_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
-        Settings(**wrong)
+        tape(StepSettings(**wrong))

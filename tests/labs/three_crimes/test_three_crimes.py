@@ -14,8 +14,9 @@ from labkit.labs.three_crimes.checks import (
     check_witness,
 )
 from labkit.labs.three_crimes.checks.failures import _LOST, _UPDATES
-from labkit.labs.three_crimes.live_bytes import LiveBytes, time_line
+from labkit.labs.three_crimes.figures import time_line
 from labkit.labs.three_crimes.trials import RUNS
+from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import train
 from labkit.training.data import digits
 from labkit.training.models import mlp
@@ -266,28 +267,13 @@ def test_lost_updates_are_those_that_torch_loses_in_place(scene, wanted):
     assert solutions.lost_updates(weight, update) == pytest.approx(lost / max(tried, 1))
 
 
-def test_live_bytes_follow_what_is_made_and_let_go():
-    model = torch.nn.Linear(4, 4, bias=False)
-    with LiveBytes(model) as live:
-        x = torch.zeros(8, 4)  # 128 bytes beside the 64 of the weight
-        y = x.half()
-        view = y[:2]
-        live.mark("three")
-        del x, y
-        z = torch.zeros(1, 4)
-    assert live.history == [192, 256, 256, 64 + 64 + 16]
-    assert live.marks == {"three": (3, 256)} and len(view) == 2 and len(z) == 1
-    live.restart()
-    assert live.history == [] and live.marks == {} and live.now == 144
-
-
 def one_step(bf16, keep_gradients):
     """Bytes a parameter at the three moments of a step, of layers without a bias."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(256, 256, bias=False) for _ in range(4)))
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     x = torch.randn(1, 256, requires_grad=True)
-    with LiveBytes(model) as live:
+    with LiveBytes().hold(model) as live:
         for _ in range(2):
             live.restart()
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):

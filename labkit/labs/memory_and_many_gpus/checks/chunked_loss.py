@@ -12,7 +12,7 @@ from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import brief, seeded_normal
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.reading import failure
-from labkit.measuring.card import Card
+from labkit.measuring.live_bytes import LiveBytes
 
 LAB = "07_memory_and_many_gpus"
 
@@ -125,7 +125,7 @@ def _used(chunked_loss, name, seed):
     head, hidden, targets, rows = _case(name, seed)
     sizes = [0]
     head.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])))
-    with Card().hold(head, hidden, targets) as card:
+    with LiveBytes().hold(head, hidden, targets) as card:
         before = card.now
         loss = chunked_loss(head, hidden, targets, rows)
         kept, early, backward = card.now - before, head.weight.grad is not None, None

@@ -12,7 +12,7 @@ from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import NEAR, Loop, filled, flat, labels, same_end, seeded_normal
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.memory_and_many_gpus import solutions
-from labkit.measuring.card import Card
+from labkit.measuring.live_bytes import LiveBytes
 
 LAB = "07_memory_and_many_gpus"
 
@@ -81,7 +81,7 @@ def _need(rows, seed):
     """The most bytes alive while a micro-batch adds its gradients to those of another."""
     network, inputs, targets = _setting(_BATCH, seed)
     F.cross_entropy(network(inputs), targets).backward()
-    with Card().hold(network, inputs, targets) as card:
+    with LiveBytes().hold(network, inputs, targets) as card:
         F.cross_entropy(network(inputs[:rows]), targets[:rows]).backward()
     return card.peak
 
@@ -91,7 +91,7 @@ def _limit(name, seed):
     rows = CARDS[name]
     if not rows:
         held = _setting(name, seed)
-        return Card().hold(held).now + 256
+        return LiveBytes().hold(held).now + 256
     need = _need(rows, seed)
     more = 2 * need if rows == _ROWS else _need(_TRIES[_TRIES.index(rows) - 1], seed)
     return int(0.3 * need + 0.7 * more)
@@ -107,7 +107,7 @@ def run_survive(survive, seed):
         if name == _BATCH:
             for parameter in network.parameters():
                 parameter.grad = torch.ones_like(parameter)
-        card = Card(_limit(name, seed)).hold(network, inputs, targets)
+        card = LiveBytes(_limit(name, seed)).hold(network, inputs, targets)
         began, steps = _watch(network, card, inputs, name), []
         optimizer.register_step_post_hook(lambda *_, steps=steps: steps.append(1))
         with card:
@@ -215,7 +215,7 @@ def _held(name, began, seed):
     """What is true of the first micro-batch that begins beside the tensors of an earlier one."""
     network, inputs, targets = _setting(name, seed)
     parameters = sum(p.nbytes for p in network.parameters())
-    base = Card().hold(network, inputs, targets).now + parameters
+    base = LiveBytes().hold(network, inputs, targets).now + parameters
     rows = _ROWS
     for first, size, now, _ in began:
         rows = size if first else rows

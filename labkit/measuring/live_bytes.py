@@ -1,13 +1,16 @@
-"""``Card``: the bytes of all tensors that are alive, counted while ordinary torch code runs.
+"""``LiveBytes``: the bytes of all tensors that are alive, counted while ordinary torch code runs.
 
-A card may have a limit, and then raises ``torch.OutOfMemoryError`` as a full GPU does. It counts
-real tensors and fake ones (``torch._subclasses.fake_tensor.FakeTensorMode``) alike: with fake
-tensors a laptop counts a step of a model that it could not hold.
+Real tensors count, and fake ones (``torch._subclasses.fake_tensor.FakeTensorMode``) alike: with
+fake tensors a laptop counts a step of a model that it could not hold.
+
+torch's own ``MemTracker`` (torch.distributed._tools) finds the same peaks, and judges this counter
+in its tests. It cannot take its place: it refuses a module that is called twice, as in chunks and
+retries, and its hooks keep the tensors of a failed forward alive until Python's collector runs.
 """
 
 import copy
 import weakref
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,52 +18,69 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 from labkit.measuring.showing import readable_bytes
 from labkit.training.precision import check_values
 
+# A CPU's attention counts as a GPU's.
+_OPS = torch.ops.aten
+_FLOP = flop_registry | {
+    _OPS._scaled_dot_product_flash_attention_for_cpu: flop_registry[
+        _OPS._scaled_dot_product_flash_attention
+    ],
+    _OPS._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
+        _OPS._scaled_dot_product_flash_attention_backward
+    ],
+}
 
-class Card(TorchDispatchMode):
-    """Inside ``with Card().hold(model) as card:`` every storage that torch uses is on the card.
+
+class LiveBytes(TorchDispatchMode):
+    """Inside ``with LiveBytes().hold(model) as live:`` every storage that torch uses is counted.
 
     A storage is the memory of a tensor and of all its views. It counts, whole, from the operator
-    that makes it or first reads it until Python and autograd let go of it. What stands on the card
-    before the block begins is named to ``hold``. Operators of the thread that entered the block are
-    seen, and those of its backward on a CPU. Memory that a kernel takes and gives back inside one
-    operator is not seen, and neither are a GPU's context, its libraries' workspaces, and its
-    allocator's rounding to 512 B.
+    that makes it or first reads it until Python and autograd let go of it. What is there before the
+    block begins is named to ``hold``. Operators of the thread that entered the block are seen, and
+    those of its backward on a CPU. Memory that a kernel takes and gives back inside one operator is
+    not seen, and neither are a GPU's context, its libraries' workspaces, and its allocator's
+    rounding to 512 B.
 
-    Fake tensors are counted if the card is entered inside ``FakeTensorMode()``.
+    Fake tensors are counted if the block is entered inside ``FakeTensorMode()``.
 
     Args:
-        limit: bytes, or None for a card without end.
+        limit: bytes of the card, or None for a card without end.
 
     Attributes:
         now: bytes alive.
-        peak: the most bytes that were alive at once, since the beginning or ``reset_peak``.
+        peak: the most bytes that were alive at once, since the beginning or ``restart``.
         at_peak: the operator that reached the peak, such as "aten.mm"; "hold" if it was reached by
-            what stands there.
+            what was there.
+        flop: of matmuls, convolutions and attention so far.
+        history: the bytes alive after each operator, since the beginning or ``restart``.
+        marks: name -> (number of operators in the history, bytes alive then), by ``mark``.
 
     Raises:
         torch.OutOfMemoryError: an operator, or ``hold``, would exceed the limit. What the operator
             made is not counted.
 
     >>> layer = nn.Linear(4, 4, bias=False)
-    >>> with Card().hold(layer) as card:
+    >>> with LiveBytes().hold(layer) as live:
     ...     half = layer.weight.half()
-    >>> card.now, card.at_peak
-    (96, 'aten._to_copy')
+    >>> live.now, live.at_peak, live.history
+    (96, 'aten._to_copy', [96])
     """
 
     def __init__(self, limit: int | None = None) -> None:
         super().__init__()
         self.limit = limit
-        self.now = self.peak = 0
+        self.now = self.peak = self.flop = 0
         self.at_peak = "hold"
+        self.history: list[int] = []
+        self.marks: dict[str, tuple[int, int]] = {}
         self._sizes: dict[int, int] = {}
 
     def hold(self, *things: Any) -> Self:
-        """Count what is on the card already: tensors, modules, optimizers, and collections of them.
+        """Count what is there already: tensors, modules, optimizers, and collections of them.
 
         Of a module these are parameters, buffers and their gradients; of an optimizer its state.
         A module whose parameters are uninitialised, or on "meta", raises ValueError.
@@ -69,8 +89,14 @@ class Card(TorchDispatchMode):
             raise torch.OutOfMemoryError(refusal)
         return self
 
-    def reset_peak(self) -> None:
-        """Begin the peak again, at what is alive now."""
+    def mark(self, name: str) -> None:
+        """Note the bytes alive now under a name."""
+        self.marks[name] = len(self.history), self.now
+
+    def restart(self) -> None:
+        """Begin history, marks and peak again; what is alive stays counted."""
+        self.history.clear()
+        self.marks.clear()
         self.peak, self.at_peak = self.now, "hold"
 
     def __torch_dispatch__(
@@ -80,6 +106,9 @@ class Card(TorchDispatchMode):
         if refusal := self._count(tree_leaves((args, kwargs, out)), str(func.overloadpacket)):
             # Without a name: the error and this frame would hold each other, and all frames above.
             raise torch.OutOfMemoryError(refusal)
+        if formula := _FLOP.get(func.overloadpacket):
+            self.flop += formula(*args, **(kwargs or {}), out_val=out)
+        self.history.append(self.now)
         return out
 
     def _count(self, leaves: list[Any], operator: str) -> str:
@@ -142,10 +171,7 @@ def _tensors(things: Any) -> list[Tensor]:
     return found + [x.grad for x in found if x.is_leaf and x.grad is not None]
 
 
-_Module = TypeVar("_Module", bound=nn.Module)
-
-
-def fake_copy(module: _Module) -> tuple[_Module, FakeTensorMode]:
+def fake_copy(module: nn.Module) -> tuple[nn.Module, FakeTensorMode]:
     """A copy of a real module whose parameters and buffers are fake, and their mode."""
     mode = FakeTensorMode()
     with FakeCopyMode(mode):

@@ -1,48 +1,9 @@
-"""The bytes of all tensors that are alive, counted op by op while a training step runs.
-
-``LiveBytes`` counts; ``time_line`` draws what several steps held.
-"""
+"""The figure of lab 01: what several steps held, op by op."""
 
 from collections.abc import Mapping
 
-from torch import nn
-
-from labkit.measuring.card import Card
+from labkit.measuring.live_bytes import LiveBytes
 from labkit.plots import Picture, new_axes
-
-
-class LiveBytes(Card):
-    """Inside ``with LiveBytes(model) as live:`` each op that torch runs is one entry of a history.
-
-    ``history`` holds the bytes alive after each op: a ``Card`` on which the model stands. ``marks``
-    maps a name to (number of ops so far, bytes alive then).
-
-    >>> model = nn.Linear(4, 4, bias=False)
-    >>> with LiveBytes(model) as live:
-    ...     half = model.weight.half()
-    >>> live.history
-    [96]
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.history: list[int] = []
-        self.marks: dict[str, tuple[int, int]] = {}
-        self.hold(model)
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        self.history.append(self.now)
-        return out
-
-    def restart(self) -> None:
-        """Begin the history again; what is alive stays counted."""
-        self.history.clear()
-        self.marks.clear()
-
-    def mark(self, name: str) -> None:
-        """Note the bytes alive now under a name."""
-        self.marks[name] = len(self.history), self.now
 
 
 def time_line(steps: Mapping[str, LiveBytes], parameters: int) -> Picture:
