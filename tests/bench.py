@@ -38,7 +38,8 @@ from labkit.course.lab_source import Lab, read_lab
 from labkit.emulation import emulate_gpu
 from labkit.formats import E4M3, quantize, rounding_kernel
 from labkit.grading.nbgrader.exported_course import write_course
-from labkit.training.models import SmallCNN, SmallGPT, SmallResNet, mlp
+from labkit.labs.real_models.resnet import SmallResNet
+from labkit.training.models import SmallCNN, SmallGPT, mlp
 
 Run = Callable[[], float]
 """A turn of a candidate: it returns the seconds that count."""

@@ -173,7 +173,7 @@ figures.pictures_picture(pictures | {f"BF16 autocast, {whose(Angles)} angles": r
 # Then it casts batch norms by `.to(dtype)` and prints the standard deviation of their outputs in training and in `eval` mode, for activations with mean 1000 and standard deviation 300.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.training.models import SmallResNet
+from labkit.labs.real_models.resnet import SmallResNet
 
 resnet = SmallResNet()
 norm = resnet.blocks[0].body[1]
@@ -214,18 +214,18 @@ def card_mean(hidden, mask):
 
 
 trained = trained_classifier(seed=0, pool=card_mean)
-bert, test = trained.model, trained.test
-everything = torch.ones_like(test.mask)
+bert, (tokens, mask, labels) = trained.model, trained.test.values()
+everything = torch.ones_like(mask)
 with torch.no_grad():
-    hidden, unmasked = (bert.hidden(test.tokens, mask) for mask in (test.mask, everything))
-    right = bert.head(card_mean(hidden, test.mask)).argmax(1)
-    print(f"padding: {(~test.mask).double().mean():.0%} of the tokens")
+    hidden, unmasked = (bert.hidden(tokens, seen) for seen in (mask, everything))
+    right = bert.head(card_mean(hidden, mask)).argmax(1)
+    print(f"padding: {(~mask).double().mean():.0%} of the tokens")
     for place, logits in {
         "the mean": bert.head(card_mean(hidden, everything)),
-        "attention": bert.head(card_mean(unmasked, test.mask)),
+        "attention": bert.head(card_mean(unmasked, mask)),
     }.items():
         answers = logits.argmax(1)
-        changed, hits = (answers != right).double(), (answers == test.labels).double()
+        changed, hits = (answers != right).double(), (answers == labels).double()
         print(f"no mask in {place}: {changed.mean():.0%} changed, {hits.mean():.0%} right")
 print(f"both masks: {trained.accuracy:.0%} right")
 

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.automatic_mixed_precision.digit_gan import Discriminator, Generator
 from labkit.labs.automatic_mixed_precision.solutions import gan_step
 from labkit.labs.real_models.gan import blobs_found, follow, ring, ring_run
 from labkit.training.data import digits
-from labkit.training.models import Discriminator, Generator
 
 
 @pytest.mark.parametrize("held", ["d", "g"])
