@@ -18,7 +18,7 @@ DECAY = 0.995
 """Of the generator's moving averages: a step goes 0.5 % of the way to its weights."""
 
 
-def ring(n: int, generator: torch.Generator) -> Tensor:
+def ring_points(n: int, generator: torch.Generator) -> Tensor:
     """``n`` points, N x 2, around eight centres at a distance of 2 from the origin."""
     angle = torch.randint(BLOBS, (n,), generator=generator) * (2 * math.pi / BLOBS)
     centres = RADIUS * torch.stack([angle.cos(), angle.sin()], dim=1)
@@ -77,7 +77,7 @@ def ring_run(*, precision: str, seed: int) -> RingRun:
     points, noise = (torch.Generator().manual_seed(seed) for _ in range(2))
     with active(plan, cpu) as autocast:
         for _ in range(600):
-            real, z = ring(128, points), torch.randn(128, 4, generator=noise)
+            real, z = ring_points(128, points), torch.randn(128, 4, generator=noise)
             with autocast():
                 fake = generator(z)
                 # D must not send a gradient into G.

@@ -13,7 +13,7 @@ from torch import nn
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision.digit_gan import Discriminator, Generator
 from labkit.labs.automatic_mixed_precision.solutions import gan_step
-from labkit.labs.real_models.gan import blobs_found, follow, ring, ring_run
+from labkit.labs.real_models.gan import blobs_found, follow, ring_points, ring_run
 from labkit.training.data import digits
 
 
@@ -46,7 +46,7 @@ def test_images_of_another_size_are_refused_with_the_size_that_was_meant():
 
 
 def test_the_ring_has_its_mean_and_spread_and_its_blobs_are_counted():
-    points = ring(4000, torch.Generator().manual_seed(0))
+    points = ring_points(4000, torch.Generator().manual_seed(0))
     assert points.mean(dim=0).abs().max() < 0.1
     assert points.std(dim=0).sub(math.sqrt(2 + 0.01)).abs().max() < 0.05
     assert blobs_found(points) == 8
