@@ -120,10 +120,10 @@ def run(arm, seed):
 
 
 def operands(recipe):
-    return {
-        name: f"{o.format.name} {o.scaling or 'unscaled'} {o.rounding}"
-        for name, o in recipe.operands.items()
-    }
+    x, w, grad = (
+        f"{o.format.name} {o.scaling or 'unscaled'} {o.rounding}" for o in recipe.operands
+    )
+    return {"x": x, "w": w, "dx_grad": grad, "dx_w": w, "dw_grad": grad, "dw_x": x}
 
 
 def main(file, seeds):

@@ -20,17 +20,15 @@ import torch.nn.functional as F
 from common import about, cpu, file_of, read, write
 from torch import nn
 
-from labkit.formats import choose, fake_quantize
+from labkit.formats import choose, fake_quantize, quantize_affine
 from labkit.labs.quantization.calibration import Observer
 from labkit.labs.quantization.linear import (
     QuantLinear,
-    StaticReader,
+    integer_linear,
     quant_layers,
     replace_linears,
-    stored_bytes,
 )
 from labkit.labs.quantization.solutions import LoRALinear, smooth
-from labkit.labs.quantization.training import train_quantized
 from labkit.labs.quantization.weights import (
     QuantizedWeight,
     group_quantize,
@@ -263,6 +261,36 @@ def cache():
 # Digits
 
 
+class IntegerReader(nn.Module):
+    """Linear layers and ReLUs in integers: codes in, codes out, sums in int32; ranges of images.
+
+    Behind a ReLU the zero point is 0, and what is negative saturates there.
+    """
+
+    @torch.no_grad()
+    def __init__(self, model, images):
+        super().__init__()
+        inputs = layer_inputs(model, [images])
+        seen = [*inputs.values(), model(images)]
+        self.grids = [choose(*x.aminmax(), bits=8, symmetric=False) for x in seen]
+        for i, name in enumerate(inputs):
+            linear = model.get_submodule(name)
+            rows = choose(*linear.weight.aminmax(dim=1), bits=8, symmetric=True, axis=0)
+            scale = self.grids[i].scale * rows.scale  # of the sums, so of the bias
+            self.register_buffer(f"weight{i}", quantize_affine(linear.weight, rows))
+            self.register_buffer(f"bias{i}", (linear.bias / scale).round().int())
+            self.register_buffer(f"scale{i}", scale)
+
+    def forward(self, images):
+        codes = quantize_affine(images.flatten(1), self.grids[0])
+        for i, (before, after) in enumerate(zip(self.grids, self.grids[1:], strict=False)):
+            weight, bias, scale = (getattr(self, f"{n}{i}") for n in ("weight", "bias", "scale"))
+            sums = integer_linear(codes, weight, int(before.zero_point)) + bias
+            rescaled = (sums.double() * (scale.double() / after.scale)).round()
+            codes = (rescaled + after.zero_point).clamp(after.low, after.high).to(after.dtype)
+        return codes
+
+
 class WithoutSTE(QuantLinear):
     """Rounds its weights as autograd sees it: with the derivative 0."""
 
@@ -291,15 +319,16 @@ def digit_rows():
             network, batches(images, labels, 64, seed=seed), epochs=20, progress=False,
             optimizer=torch.optim.Adam(network.parameters(), lr=3e-3),
         )  # fmt: skip
-        static = StaticReader(copy.deepcopy(network))
-        static(images[:256])
-        integers = static.convert()
+        integers = IntegerReader(network, images[:256])
         row = {
             "seed": seed,
             "float32": share(network),
             "integers": share(integers),
             "answers_changed": int((answers(network) != answers(integers)).sum()),
-            "bytes": [stored_bytes(network), stored_bytes(integers)],
+            "bytes": [
+                sum(tensor.nbytes for tensor in model.state_dict().values())
+                for model in (network, integers)
+            ],
         }
         for bits in (3, 2):
             for name, kind in (("ste", QuantLinear), ("no_ste", WithoutSTE)):
@@ -317,8 +346,8 @@ def digit_rows():
                         layer.freeze()
                 row[f"after_{bits}"] = share(quantized)
                 before = [layer.weight.clone() for layer in quant_layers(quantized)]
-                train_quantized(
-                    quantized, batches(images, labels, 64, seed=seed), precision="fp32", epochs=5,
+                train(
+                    quantized, batches(images, labels, 64, seed=seed), epochs=5, progress=False,
                     optimizer=torch.optim.Adam(quantized.parameters(), lr=1e-3),
                 )  # fmt: skip
                 row[f"trained_{bits}_{name}"] = share(quantized)

@@ -22,6 +22,7 @@ from labkit.base.home import import_optional
 from labkit.labs.real_models.attention import crash_run, small_gpt
 from labkit.labs.real_models.gan import blobs_found, ring_run
 from labkit.labs.real_models.library import loaded_run
+from labkit.labs.real_models.resnet import SmallResNet
 from labkit.labs.real_models.text import (
     TextClassifier,
     WordTokenizer,
@@ -30,7 +31,6 @@ from labkit.labs.real_models.text import (
 )
 from labkit.measuring import accuracy_impact
 from labkit.training.data import digits
-from labkit.training.models import SmallResNet
 
 SEEDS = range(10)
 PRECISIONS = ("fp32", "fp16", "bf16")
@@ -72,20 +72,15 @@ def resnets():
 
 
 def classifiers():
-    split = speeches()
-    tokenizer = WordTokenizer.of(split.train_texts)
+    texts, test_texts = speeches()
+    tokenizer = WordTokenizer.of(texts)
 
     def make():
         model = TextClassifier(tokenizer.size)
         return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    train_data, test_data = (
-        (batch.tokens, batch.labels)
-        for batch in (
-            collate(split.train_texts, split.train_labels, tokenizer),
-            collate(split.test_texts, split.test_labels, tokenizer),
-        )
-    )
+    batches = (collate(each, tokenizer) for each in (texts, test_texts))
+    train_data, test_data = ((batch["tokens"], batch["labels"]) for batch in batches)
     return impact(make, train_data, test_data, 2, 32)
 
 

@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from labkit.formats.dtypes import name_of
 from labkit.measuring.live_bytes import plain_parts
 from labkit.training.arguments import check_trainable, prepare
-from labkit.training.batches import Batch, Loss, loss_of, moved
+from labkit.training.batches import Batch, Loss, loss_of, on_device
 from labkit.training.precision import active, check_values, device_named, precision_named
 
 
@@ -177,7 +177,7 @@ def work_and_memory(
     check_values(model)
     prepare(model, plan, device)
     # A batch that is a view of the whole data set would count as all of it.
-    inputs, targets = (values.clone() for values in moved(batch, plan, device))
+    inputs, targets = (values.clone() for values in on_device(batch, plan, device))
     owned = (part for t in (*model.parameters(), *model.buffers()) for part in plain_parts(t))
     held = {part.untyped_storage().data_ptr() for part in owned}
     with active(plan, device) as autocast, FlopCounterMode(display=False) as counter:

@@ -20,25 +20,17 @@ Scaler = torch.amp.GradScaler | LossScale
 """What a run may be given: a scaler, or the state that one starts from."""
 
 
-def check_settings(
-    batches: object,
-    epochs: int,
-    accumulate: int,
-    max_grad_norm: float | None,
-    max_skips: int | None,
-) -> None:
-    if epochs != int(epochs) or epochs < 0:
-        raise ValueError(f"epochs={epochs!r}: pass a whole number from 0 on")
-    if accumulate != int(accumulate) or accumulate < 1:
-        raise ValueError(f"accumulate={accumulate!r} batches to a step: pass a whole number from 1")
+def check_settings(batches: object, max_grad_norm: float | None, **counts: int | None) -> None:
+    for name, count in counts.items():
+        least = 0 if name == "epochs" else 1
+        if count is not None and (count != int(count) or count < least):
+            raise ValueError(f"{name}={count!r}: pass a whole number from {least} on")
     if max_grad_norm is not None and not max_grad_norm > 0:
         raise ValueError(f"max_grad_norm={max_grad_norm!r}: pass a number above 0, or None")
-    if max_skips is not None and (max_skips != int(max_skips) or max_skips < 1):
-        raise ValueError(f"max_skips={max_skips!r}: pass a whole number from 1 on, or None")
-    if epochs > 1 and isinstance(batches, Iterator):
+    if (counts["epochs"] or 0) > 1 and isinstance(batches, Iterator):
         raise ValueError(
-            f"batches is a {type(batches).__name__}, which can be read once, and epochs={epochs}: "
-            "pass list(batches), or a DataLoader"
+            f"batches is a {type(batches).__name__}, which can be read once, and "
+            f"epochs={counts['epochs']}: pass list(batches), or a DataLoader"
         )
 
 
@@ -61,11 +53,10 @@ def check_model(
 
 def check_trainable(model: nn.Module, plan: Precision) -> None:
     """ValueError for a model that a step in this precision would change, or would fail with."""
+    check_values(model, lazy=True)
     pure = plan.parameters is not torch.float32
-    if pure:
-        check_values(model, lazy=True)
-    else:
-        check_parameters(model, plan, lazy=True)
+    if not pure:
+        check_parameters(model, plan)
     for name, tensor in (*model.named_parameters(), *(model.named_buffers() if pure else ())):
         if tensor.is_complex():
             raise ValueError(
@@ -97,22 +88,17 @@ def scaler_for(
     """The scaler of the run; one that is disabled passes everything through."""
     if plan.name == "fp16_unscaled" and scaler is not None:
         raise ValueError("precision='fp16_unscaled' takes no scaler: ask for 'fp16' to scale")
-    if isinstance(scaler, torch.amp.GradScaler):
-        if plan.scaled:
-            _say_if_disabled(scaler)
-        return scaler
-    made = torch.amp.GradScaler(device.type, enabled=plan.scaled or scaler is not None)
-    if scaler is not None:
-        made.load_state_dict(scaler.to_state_dict())
-    return made
-
-
-def _say_if_disabled(scaler: torch.amp.GradScaler) -> None:
-    if not scaler.is_enabled():
+    if not isinstance(scaler, torch.amp.GradScaler):
+        made = torch.amp.GradScaler(device.type, enabled=plan.scaled or scaler is not None)
+        if scaler is not None:
+            made.load_state_dict(scaler.to_state_dict())
+        return made
+    if plan.scaled and not scaler.is_enabled():
         warnings.warn(
             "precision='fp16' with a disabled GradScaler: the loss is not scaled. "
             "GradScaler('cuda') disables itself where there is no CUDA: write "
             "GradScaler(device.type), or ask for 'fp16_unscaled'",
             PrecisionWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
+    return scaler

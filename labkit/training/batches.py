@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from labkit.training.precision import Precision
 
@@ -23,9 +24,6 @@ Inputs = Tensor | dict[str, Tensor]
 Loss = Callable[[Any, Tensor], Tensor]
 """(output, targets) -> the mean loss."""
 
-IGNORED = -100
-"""The target that torch's cross-entropy leaves out unless it is told another."""
-
 
 def grouped(
     batches: Iterable[Batch | NamedBatch], epochs: int, accumulate: int
@@ -35,7 +33,7 @@ def grouped(
         unread, empty = iter(batches), True
         while group := list(islice(unread, accumulate)):
             empty = False
-            yield [split(batch, f"a batch of epoch {epoch}") for batch in group]
+            yield [inputs_and_targets(batch, f"a batch of epoch {epoch}") for batch in group]
         if empty:
             raise ValueError(
                 f"batches gave nothing in epoch {epoch}: pass at least one (inputs, targets), in "
@@ -45,16 +43,14 @@ def grouped(
 
 def check_batch(batch: object, what: str) -> None:
     """ValueError unless it is (inputs, targets) with as many samples of one as of the other."""
-    if (
-        not isinstance(batch, tuple | list)
-        or len(batch) != 2
-        or not all(isinstance(part, Tensor) and part.dim() for part in batch)
-    ):
+    parts = tuple(batch) if isinstance(batch, tuple | list) else None
+    if not parts or len(parts) != 2 or not all(isinstance(x, Tensor) and x.dim() for x in parts):
+        of = "" if parts is None else f" of {[type(part).__name__ for part in parts]}"
         raise ValueError(
-            f"{what} is {_described(batch)}: it must be (inputs, targets), two tensors with the "
-            "samples along their first dimension"
+            f"{what} is a {type(batch).__name__}{of}: it must be (inputs, targets), two tensors "
+            "with the samples along their first dimension"
         )
-    inputs, targets = batch
+    inputs, targets = parts
     if len(inputs) != len(targets) or not len(inputs):
         raise ValueError(
             f"{what} has inputs of shape {tuple(inputs.shape)} and targets of shape "
@@ -62,7 +58,7 @@ def check_batch(batch: object, what: str) -> None:
         )
 
 
-def split(batch: Batch | NamedBatch, what: str) -> tuple[Inputs, Tensor]:
+def inputs_and_targets(batch: Batch | NamedBatch, what: str) -> tuple[Inputs, Tensor]:
     """Inputs and targets of a batch, whichever of the two kinds it is."""
     if not isinstance(batch, Mapping):
         check_batch(batch, what)
@@ -78,22 +74,14 @@ def split(batch: Batch | NamedBatch, what: str) -> tuple[Inputs, Tensor]:
     return inputs, batch["labels"]
 
 
-def _described(batch: object) -> str:
-    if isinstance(batch, tuple | list):
-        return f"a {type(batch).__name__} of {[type(part).__name__ for part in batch]}"
-    return f"a {type(batch).__name__}"
-
-
-def moved(batch: tuple[Any, ...], plan: Precision, device: torch.device) -> list[Any]:
+def on_device(batch: tuple[Any, ...], plan: Precision, device: torch.device) -> tuple[Any, ...]:
     """The batch on the device, floating point values in the dtype of the parameters."""
 
-    def move(values: Any) -> Any:
-        if not isinstance(values, Tensor):
-            return {name: move(value) for name, value in values.items()}
+    def move(values: Tensor) -> Tensor:
         dtype = plan.parameters if values.is_floating_point() else None
         return values.to(device, dtype, non_blocking=True)
 
-    return [move(values) for values in batch]
+    return tree_map_only(Tensor, move, tuple(batch))
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -131,10 +119,10 @@ def takes_labels(model: nn.Module) -> bool:
         arguments = inspect.signature(model.forward).parameters
     except (TypeError, ValueError):  # of TorchScript
         return False
-    if "kwargs" in arguments and "labels" not in arguments:
-        for wrapped in ("_orig_mod", "module"):  # by torch.compile, by DistributedDataParallel
-            if isinstance(inner := getattr(model, wrapped, None), nn.Module):
-                return takes_labels(inner)
+    # What torch.compile and DistributedDataParallel make takes any arguments, for the one inside.
+    inner = getattr(model, "_orig_mod", getattr(model, "module", None))
+    if "kwargs" in arguments and "labels" not in arguments and isinstance(inner, nn.Module):
+        return takes_labels(inner)
     return "labels" in arguments
 
 
@@ -170,27 +158,18 @@ def counting(loss_fn: Loss | None, model: nn.Module) -> Callable[[Tensor], Tenso
             f"{type(model).__name__} computes its own loss, so how the batches of a step share in "
             "it cannot be told: pass weigh=, which gives for labels what their loss is divided by"
         )
-    settings = loss_fn.keywords if isinstance(loss_fn, functools.partial) else _settings(loss_fn)
+    names = ["reduction", "ignore_index"]
+    # The weight of other losses, as of BCEWithLogitsLoss, is no part of what they divide by.
+    if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss):
+        names.append("weight")
+    settings = {name: getattr(loss_fn, name) for name in names if hasattr(loss_fn, name)}
+    if isinstance(loss_fn, functools.partial):
+        settings = loss_fn.keywords
     if settings.get("reduction", "mean") != "mean" or settings.get("weight") is not None:
         raise ValueError(
             f"{loss_fn} is not a plain mean over targets, so how the batches of a step share in it "
             "cannot be told: pass weigh=, which gives for targets what their loss is divided by; "
             "of a sum make a mean first"
         )
-    ignored = settings.get("ignore_index", IGNORED)
-
-    def count(targets: Tensor) -> Tensor:
-        if targets.is_floating_point():
-            return torch.tensor(targets.numel())
-        return (targets != ignored).sum()
-
-    return count
-
-
-def _settings(loss_fn: Loss | None) -> dict[str, Any]:
-    """What torch's losses are told when they are made; nothing of any other function."""
-    names = ["reduction", "ignore_index"]
-    # The weight of other losses, as of BCEWithLogitsLoss, is no part of what they divide by.
-    if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss):
-        names.append("weight")
-    return {name: getattr(loss_fn, name) for name in names if hasattr(loss_fn, name)}
+    ignored = settings.get("ignore_index", -100)
+    return lambda y: torch.tensor(y.numel()) if y.is_floating_point() else (y != ignored).sum()

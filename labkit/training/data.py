@@ -5,7 +5,6 @@ and its tokens int64. Everything is split and served in batches, seeded, so that
 the same numbers on every machine. Origins and licences stand in data/README.md.
 """
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,10 +18,7 @@ from labkit.base.home import DATA
 
 @dataclass(frozen=True, eq=False)
 class ImageSplit:
-    """Images to learn from and images to be tested on.
-
-    Images are N x channels x height x width, float32 in [0, 1]; labels are N, int64.
-    """
+    """Images to learn from and images to be tested on, and their labels, N, int64."""
 
     train_images: Tensor
     train_labels: Tensor
@@ -58,9 +54,7 @@ def digits_mlp() -> dict[str, Tensor]:
         "weights", "activations" and "gradients" (of the mean loss, by those activations):
         float32 tensors of 8,191 values each.
     """
-    with np.load(DATA / "tensors" / "digits_mlp.npz") as arrays:
-        names = ("weights", "activations", "gradients")
-        return {name: torch.from_numpy(arrays[name]) for name in names}
+    return _recorded("digits_mlp")
 
 
 def gpt_layers() -> dict[str, Tensor]:
@@ -71,19 +65,12 @@ def gpt_layers() -> dict[str, Tensor]:
         layer; float32, 64 characters x 64 channels. "activation": 4,093 float32 values of what
         enters the last linear layer of the second block, after GELU.
     """
-    with np.load(DATA / "tensors" / "gpt_layers.npz") as arrays:
-        return {name: torch.from_numpy(arrays[name]) for name in ("gradient", "activation")}
+    return _recorded("gpt_layers")
 
 
-def autoencoder_gradients() -> list[tuple[dict[int, int], float]]:
-    """The gradients of a float32 run at 60 moments, as counts; see data/emulated.
-
-    Returns:
-        for each moment {e: how many have 2**e <= abs(g) < 2**(e+1)}, and the largest abs(g).
-    """
-    path = DATA / "emulated" / "autoencoder_gradients.json"
-    frames = json.loads(path.read_text(encoding="utf-8"))["frames"]
-    return [(dict(f["exponents"]), f["largest"]) for f in frames]
+def _recorded(name: str) -> dict[str, Tensor]:
+    with np.load(DATA / "tensors" / f"{name}.npz") as arrays:
+        return {key: torch.from_numpy(arrays[key]) for key in arrays if key != "about"}
 
 
 def shakespeare() -> str:
@@ -122,8 +109,7 @@ class Vocabulary:
         Raises:
             ValueError: the text has a character that is no symbol.
         """
-        unknown = sorted(set(text) - set(self.symbols))
-        if unknown:
+        if unknown := sorted(set(text) - set(self.symbols)):
             raise ValueError(
                 f"{''.join(unknown)!r} is not in this vocabulary of {self.size} symbols; "
                 "make one with characters() of the whole text"
@@ -137,8 +123,7 @@ class Vocabulary:
             ValueError: a token is negative or not below ``size``.
         """
         numbers = tokens.flatten().tolist()
-        wrong = [number for number in numbers if not 0 <= number < self.size]
-        if wrong:
+        if wrong := [number for number in numbers if not 0 <= number < self.size]:
             raise ValueError(f"token {wrong[0]} is not one of 0 to {self.size - 1}")
         return "".join(self.symbols[number] for number in numbers)
 
@@ -166,14 +151,9 @@ def batches(
     """
     if len(images) != len(labels):
         raise ValueError(f"{len(images)} images but {len(labels)} labels; each needs the other")
-    _refuse_less_than_one(batch_size=batch_size)
-    if len(images) < (batch_size if drop_last else 1):
-        raise ValueError(
-            f"{len(images)} images make no batch of {batch_size}"
-            + ("; take smaller batches, or drop_last=False" if len(images) else "")
-        )
-    generator = torch.Generator().manual_seed(seed)
-    order = RandomSampler(labels, generator=generator)
+    if batch_size < 1 or len(images) < (batch_size if drop_last else 1):
+        raise ValueError(f"{len(images)} images make no batch of {batch_size}")
+    order = RandomSampler(labels, generator=torch.Generator().manual_seed(seed))
     return _loader(TensorDataset(images, labels), order, batch_size, drop_last)
 
 
@@ -194,7 +174,8 @@ def character_batches(
     Raises:
         ValueError: the text is not longer than the context; a number is below 1.
     """
-    _refuse_less_than_one(context=context, batch_size=batch_size, steps=steps)
+    if min(context, batch_size, steps) < 1:
+        raise ValueError(f"{context=}, {batch_size=}, {steps=}: each must be at least 1")
     if len(text) <= context:
         raise ValueError(f"a text of {len(text)} characters has no {context} and one to predict")
     tokens = (vocabulary or characters(text)).encode(text)
@@ -213,16 +194,9 @@ def _loader(
 ) -> DataLoader:
     """A loader that takes each batch out of the tensors at once.
 
-    ``batch_size=None`` says that what the sampler names is a whole batch. Left to itself,
-    DataLoader takes examples one by one and stacks them, which takes as long as a small network's
-    step. The loader draws a number of its own each epoch: from the sampler's generator, so that
-    the program's random numbers stay as they are.
+    ``batch_size=None`` says that what the sampler names is a whole batch; DataLoader would take
+    examples one by one and stack them, as long as a small network's step. What the loader itself
+    draws each epoch comes from the sampler's generator: the program's random numbers stay.
     """
     whole: Sampler = BatchSampler(order, batch_size, drop_last)
     return DataLoader(dataset, sampler=whole, batch_size=None, generator=order.generator)
-
-
-def _refuse_less_than_one(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"{name} is {number}; it must be at least 1")

@@ -6,11 +6,8 @@
 
 import json
 import math
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +16,7 @@ from torch import Tensor, nn
 
 from labkit.base.home import DATA
 from labkit.training.data import characters, shakespeare
+from labkit.training.loop import in_eval_mode
 from labkit.training.models import SmallGPT
 
 GPT_FILE = DATA / "gpt" / "gpt.npz"
@@ -37,14 +35,24 @@ def trained_gpt(path: Path = GPT_FILE) -> SmallGPT:
     >>> sum(p.numel() for p in model.parameters()), model.training
     (112964, False)
     """
-    arrays, about = _read(path)
-    model = SmallGPT(len(about["vocabulary"]), about["context"])
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing. {_RESTORE}")
     try:
-        model.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays})
-    except RuntimeError as error:
+        with np.load(path) as arrays:
+            tensors = {name: torch.from_numpy(arrays[name]) for name in arrays if name != "about"}
+            about = json.loads(str(arrays["about"]))
+        model = SmallGPT(len(about["vocabulary"]), about["context"])
+        model.load_state_dict(tensors)
+    except Exception as error:  # numpy, zipfile, zlib, json and torch raise a dozen kinds
         why = " ".join(str(error).split())
-        raise ValueError(f"{path} holds another network ({why}) {_RESTORE}") from None
+        raise ValueError(f"{path} is damaged, or of another network ({why}). {_RESTORE}") from None
     return model.eval()
+
+
+_RESTORE = (
+    "Restore it: `git checkout -- data/gpt/gpt.npz` in a clone, or install labkit again; "
+    "`python data/records/record_gpt.py` trains it anew."
+)
 
 
 def bits_per_character(model: Callable[[Tensor], Tensor], text: str, *, context: int = 64) -> float:
@@ -69,41 +77,10 @@ def bits_per_character(model: Callable[[Tensor], Tensor], text: str, *, context:
         raise ValueError(f"a text of {len(text)} characters has no {context} and one to predict")
     inputs = tokens[: pieces * context].view(pieces, context)
     targets = tokens[1 : pieces * context + 1].view(pieces, context)
-    modes = {m: m.training for m in model.modules()} if isinstance(model, nn.Module) else {}
-    first = next(model.parameters(), tokens) if isinstance(model, nn.Module) else tokens
-    nats = 0.0
-    try:
-        for module in modes:
-            module.training = False
-        with torch.no_grad():
-            for x, y in zip(inputs.split(128), targets.split(128), strict=True):
-                logits = model(x.to(first.device)).float()
-                y = y.to(first.device)
-                nats += F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="sum").item()
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    network = model if isinstance(model, nn.Module) else nn.Module()
+    device, nats = next(network.parameters(), tokens).device, 0.0
+    with in_eval_mode(network), torch.no_grad():
+        for x, y in zip(inputs.to(device).split(128), targets.to(device).split(128), strict=True):
+            logits = model(x).float()
+            nats += F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="sum").item()
     return nats / targets.numel() / math.log(2)
-
-
-_RESTORE = (
-    "Restore it: `git checkout -- data/gpt/gpt.npz` in a clone, or install labkit again; "
-    "`python data/records/record_gpt.py` trains it anew."
-)
-
-_DAMAGES = (zipfile.BadZipFile, zlib.error, OSError, EOFError, LookupError, TypeError, ValueError)
-"""What numpy, zipfile, zlib and json raise on bytes that are not such a file."""
-
-
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The weights, and what the file says of them: at least the vocabulary and the context."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing. {_RESTORE}")
-    try:
-        with np.load(path) as file:
-            arrays = {name: file[name] for name in file}
-        about = json.loads(str(arrays.pop("about")))
-        about["vocabulary"], about["context"]
-    except _DAMAGES as error:
-        raise ValueError(f"{path} is damaged ({error}). {_RESTORE}") from None
-    return arrays, about

@@ -13,26 +13,24 @@ def whole_steps() -> Iterator[Callable[[], None]]:
     Only where an interrupt would raise KeyboardInterrupt here: in the main thread, under Python's
     own handler. A second interrupt is not held back.
     """
-    asked = False
+    asked = threading.Event()
 
     def note(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
+        if asked.is_set():
             raise KeyboardInterrupt
-        asked = True
+        asked.set()
 
     def stop_if_asked() -> None:
-        if asked:
+        if asked.is_set():
             raise KeyboardInterrupt
 
-    own = signal.default_int_handler
     here = threading.current_thread() is threading.main_thread()
-    held = here and signal.getsignal(signal.SIGINT) is own
+    held = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if held:
         signal.signal(signal.SIGINT, note)
     try:
         yield stop_if_asked
     finally:
         if held:
-            signal.signal(signal.SIGINT, own)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     stop_if_asked()

@@ -1,17 +1,16 @@
 """``train``: one visible loop for every precision of the course.
 
-Precisions differ around the loop, not in it: ``precision`` says what each one is and makes
-it hold, a scaler that is disabled does nothing, and every step is zero_grad, forward under
-autocast, scaled backward, unscale_, clip, step, update. Batches, the refusal of arguments and
-interrupts stand in ``batches``, ``arguments`` and ``interrupts``.
+Precisions differ around the loop, not in it: ``precision`` makes each one hold, and a disabled
+scaler does nothing. Every step is zero_grad, forward under autocast, scaled backward, unscale_,
+clip, step, update.
 """
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from operator import length_hint
 
 import torch
 from torch import Tensor, nn
@@ -29,14 +28,20 @@ from labkit.training.batches import (
     NamedBatch,
     counting,
     grouped,
+    inputs_and_targets,
     logits_of,
     loss_of,
-    moved,
+    on_device,
     output_of,
-    split,
 )
 from labkit.training.interrupts import whole_steps
-from labkit.training.precision import active, check_parameters, device_named, precision_named
+from labkit.training.precision import (
+    active,
+    check_parameters,
+    check_values,
+    device_named,
+    precision_named,
+)
 from labkit.training.scaling import NumericalInstability
 
 
@@ -62,11 +67,8 @@ class StepRecord:
 
 
 class TrainingRun(list[StepRecord]):
-    """The records of a run, and the scaler as the run left it.
-
-    Attributes:
-        scaler: the one that was given, or the run's own; a disabled one where the loss is not
-            scaled.
+    """The records of a run, and as the run left it the ``scaler``: the one that was given, or the
+    run's own, which is disabled where the loss is not scaled.
     """
 
     def __init__(self, scaler: torch.amp.GradScaler) -> None:
@@ -140,25 +142,27 @@ def train(
             the step before.
     """
     plan, device = precision_named(precision), device_named(device)
-    check_settings(batches, epochs, accumulate, max_grad_norm, max_skips)
+    check_settings(
+        batches, max_grad_norm, epochs=epochs, accumulate=accumulate, max_skips=max_skips
+    )
     check_model(model, optimizer, schedule, plan)
     scaler = scaler_for(scaler, plan, device)
     scaled = scaler.is_enabled()
     weigh = weigh or (counting(loss_fn, model) if accumulate > 1 else len)
     run, skips_in_a_row = TrainingRun(scaler), 0
     groups = grouped(batches, epochs, accumulate)
-    total = _number_of_steps(batches, epochs, accumulate)
+    total = epochs * math.ceil(length_hint(batches) / accumulate)
     with (
         whole_steps() as stop_if_asked,
         active(plan, device) as autocast,
-        tqdm(groups, total=total, desc=precision, leave=False, disable=not progress) as bar,
+        tqdm(groups, total=total or None, desc=precision, leave=False, disable=not progress) as bar,
     ):
         prepare(model, plan, device)
         for step, group in enumerate(bar):
             optimizer.zero_grad()
             mean_loss = torch.zeros((), device=device)
             for batch, share in zip(group, _shares(group, weigh, device), strict=True):
-                inputs, targets = moved(batch, plan, device)
+                inputs, targets = on_device(batch, plan, device)
                 with autocast():
                     batch_loss = loss_of(model, inputs, targets, loss_fn)
                 # A batch of padding alone has the mean NaN, and NaN * 0 would be NaN.
@@ -171,7 +175,8 @@ def train(
 
             # The host reads its three numbers at once: it waits for the device once a step.
             scale = scaler.scale(torch.ones_like(mean_loss))
-            loss, grad_norm, loss_scale = _on_host(mean_loss, norm, scale)
+            numbers = torch.stack([x.reshape(()) for x in (mean_loss, norm, scale)])
+            loss, grad_norm, loss_scale = numbers.tolist()
             skipped = not math.isfinite(grad_norm) or not (scaled or math.isfinite(loss))
             if not skipped:
                 optimizer.step()  # as scaler.step(optimizer) would, which reads found_inf again
@@ -185,7 +190,12 @@ def train(
                 on_step(run[-1])
             skips_in_a_row = skips_in_a_row + 1 if skipped else 0
             if skips_in_a_row == max_skips:
-                raise NumericalInstability(_why(run[-1], max_skips))
+                raise NumericalInstability(
+                    f"step {step}: the loss is {loss:g} and the norm of the gradients "
+                    f"{grad_norm:g} at a loss scale of {loss_scale:g}. Steps in a row that were "
+                    f"not taken: {max_skips}. The gradients are still in .grad. Look at the batch: "
+                    "once the loss itself is inf or NaN, no scale helps"
+                )
             stop_if_asked()
     return run
 
@@ -206,15 +216,16 @@ def evaluate(
             precision.
     """
     plan = precision_named(precision)
+    check_values(model)
     check_parameters(model, plan)
     whole = {**inputs, "labels": targets} if isinstance(inputs, Mapping) else (inputs, targets)
-    inputs, targets = split(whole, "evaluate")
+    inputs, targets = inputs_and_targets(whole, "evaluate")
     device = next(model.parameters(), targets).device
     right = total = 0
     with in_eval_mode(model), active(plan, device) as autocast, torch.no_grad(), autocast():
         for start in range(0, len(targets), 1024):
             part = tree_map(lambda values: values[start : start + 1024], (inputs, targets))  # noqa: B023
-            x, y = moved(part, plan, device)
+            x, y = on_device(part, plan, device)
             right += (logits_of(output_of(model, x)).argmax(dim=-1) == y).sum().item()
             total += y.numel()
     return right / total
@@ -267,24 +278,3 @@ def _clip(optimizer: Optimizer, max_norm: float | None) -> Tensor:
         # A norm of 0 leaves the gradients as they are.
         clip_grads_with_norm_(parameters, max_norm, norm.nan_to_num(0, 0, 0))
     return norm
-
-
-def _on_host(*numbers: Tensor) -> list[float]:
-    """Numbers of the device, read in one go."""
-    return torch.stack([number.reshape(()) for number in numbers]).tolist()
-
-
-def _why(record: StepRecord, skips: int) -> str:
-    return (
-        f"step {record.step}: the loss is {record.loss:g} and the norm of the gradients "
-        f"{record.grad_norm:g} at a loss scale of {record.loss_scale:g}. So many steps in a row "
-        f"were not taken: {skips}. The gradients are still in .grad. Look at the batch: once the "
-        "loss itself is inf or NaN, no scale helps"
-    )
-
-
-def _number_of_steps(batches: Iterable[object], epochs: int, accumulate: int) -> int | None:
-    try:
-        return epochs * math.ceil(len(cast("Sized", batches)) / accumulate)
-    except TypeError:  # not every loader knows its length
-        return None

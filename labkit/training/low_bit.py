@@ -1,18 +1,18 @@
-"""Train ``nn.Linear`` in FP8 or FP4: which format each of its three matmuls reads, as a recipe.
+"""Train ``nn.Linear`` in FP8 or FP4: in which format its three matmuls read their operands.
 
 A linear layer has three matmuls, each with two operands: ``x @ w.T`` forward, ``grad @ w`` for the
-gradient of x (dX) and ``grad.T @ x`` for that of w (dW). A ``Recipe`` says for each of the six in
-which format and with which scales it is stored; ``convert`` puts it into a model. The parameters
-stay in float32, and so do the optimizer's state and what it adds: they are the master weights.
+gradient of x (dX) and ``grad.T @ x`` for that of w (dW). A ``LowBitRecipe`` says for activations,
+weights and gradients in which format and with which scales they are stored; ``convert`` puts it
+into a model. The parameters stay in float32, and so do the optimizer's state and what it adds: they
+are the master weights.
 
-Nothing here is faster or smaller. Each operand is cast, multiplied out again, and the matmul is
-float32's. So the casts are those of the format, bit for bit; the additions are those of this
-processor, more exact than a Tensor Core's, and every result is float32 where hardware may store
-BF16. Biases, norms, embeddings, attention and the layers that are skipped stay in float32.
+Nothing here is faster or smaller. The casts are those of the format, bit for bit; the matmul is
+float32's, added by this processor, more exactly than by a Tensor Core, and its result is float32
+where hardware may store BF16. What is no linear layer, or is skipped, stays in float32.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from labkit.formats import BF16, E2M1, E4M3, E5M2, FP32, FloatFormat, mx, nvfp4, quantize, scaled
 from labkit.formats.rounding import ROUNDINGS
 
-SCALINGS = (None, "tensorwise", "rowwise", "mx", "nvfp4", "nvfp4_square")
-_BLOCKS = {"mx": 32, "nvfp4": 16, "nvfp4_square": 16}
+_BLOCKS = {None: 1, "tensorwise": 1, "rowwise": 1, "mx": 32, "nvfp4": 16, "nvfp4_square": 16}
+"""By scaling, how many values along the summed axis share a scale of 8 bits; 1 for none."""
 ROTATED = 16
 """Tokens that one Hadamard matrix mixes, as in NVIDIA's NVFP4 recipe (arXiv:2509.25149)."""
 
@@ -50,33 +50,30 @@ class Operand:
     rounding: str = "nearest_even"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.format, FloatFormat):
-            raise TypeError(
-                f"format={self.format!r}: pass a FloatFormat such as labkit.formats.E4M3"
-            )
-        if self.scaling not in SCALINGS:
-            raise ValueError(f"scaling must be one of {SCALINGS}, got {self.scaling!r}")
+        fmt = self.format
+        if not isinstance(fmt, FloatFormat):
+            raise TypeError(f"format={fmt!r}: pass a FloatFormat such as labkit.formats.E4M3")
+        if self.scaling not in _BLOCKS:
+            raise ValueError(f"scaling must be one of {tuple(_BLOCKS)}, got {self.scaling!r}")
         if self.rounding not in ROUNDINGS:
             raise ValueError(f"rounding must be one of {ROUNDINGS}, got {self.rounding!r}")
-        if not self.format.signed:
-            raise ValueError(f"{self.format.name} has no sign, and operands have: pass another")
-        if self.scaling and self.format.bits > 8:
-            raise ValueError(
-                f"scaling={self.scaling!r} is for 8 bits or less, not for {self.format.name}"
-            )
-        if self.block == 16 and self.format != E2M1:
-            raise ValueError(f"{self.scaling} has codes in e2m1, not in {self.format.name}")
+        if not fmt.signed:
+            raise ValueError(f"{fmt.name} has no sign, and operands have: pass another")
+        if self.scaling and fmt.bits > 8:
+            raise ValueError(f"scaling={self.scaling!r} is for 8 bits or less, not for {fmt.name}")
+        if self.block == 16 and fmt != E2M1:
+            raise ValueError(f"{self.scaling} has codes in e2m1, not in {fmt.name}")
 
     @property
     def block(self) -> int:
         """Along the summed axis, the length must be a multiple of this."""
-        return _BLOCKS.get(self.scaling or "", 1)
+        return _BLOCKS[self.scaling]
 
     @property
     def bits(self) -> float:
         """Bits that a value takes, with its share of the block scales."""
-        scale_bits = 8 / self.block**2 if self.scaling == "nvfp4_square" else 8 / self.block
-        return self.format.bits + (scale_bits if self.block > 1 else 0)
+        sharing = self.block**2 if self.scaling == "nvfp4_square" else self.block
+        return self.format.bits + (8 / sharing if sharing > 1 else 0)
 
     def cast(self, x: Tensor, axis: int, generator: torch.Generator | None = None) -> Tensor:
         """The float32 values that the stored operand stands for, in the shape of x.
@@ -97,90 +94,62 @@ class Operand:
         how |= {"overflow": "saturate", "axis": axis}
         if self.scaling == "mx":
             return mx(x, self.format, **how).dequantize()
-        if self.scaling in ("nvfp4", "nvfp4_square"):
+        if self.block == 16:
             return nvfp4(x, square=self.scaling == "nvfp4_square", **how).dequantize()
         return scaled(x, self.format, granularity=self.scaling, **how).dequantize()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """The six operands of a linear layer's three matmuls.
+@dataclass(frozen=True)
+class LowBitRecipe:
+    """How the operands of a linear layer's three matmuls are stored.
 
     Args:
-        x, w: of ``x @ w.T``, added up over the input features.
-        dx_grad, dx_w: of ``grad @ w``, over the output features.
-        dw_grad, dw_x: of ``grad.T @ x``, over the tokens.
+        values: the activations; and what is not given.
+        grad, weight: the gradients and the weights, in both matmuls that read them.
         rotate_wgrad: multiply the tokens of both operands of dW, 16 at a time, by one random
             Hadamard matrix before the cast. It is orthogonal, so it cancels in the matmul.
         seed: of its signs, and of stochastic rounding.
 
-    >>> Recipe.of(Operand(E4M3, "tensorwise"), grad=Operand(E5M2, "tensorwise")).dx_grad.format.name
-    'e5m2'
+    >>> LowBitRecipe(Operand(E4M3, "tensorwise"), Operand(E5M2, "tensorwise")).operands[2].bits
+    8
     """
 
-    x: Operand
-    w: Operand
-    dx_grad: Operand
-    dx_w: Operand
-    dw_grad: Operand
-    dw_x: Operand
+    values: Operand
+    grad: Operand | None = None
+    weight: Operand | None = None
     rotate_wgrad: bool = False
     seed: int = 0
 
-    @classmethod
-    def of(
-        cls,
-        values: Operand,
-        *,
-        grad: Operand | None = None,
-        weight: Operand | None = None,
-        rotate_wgrad: bool = False,
-        seed: int = 0,
-    ) -> "Recipe":
-        """One operand for activations, one for weights and one for gradients; all are the first
-        unless given."""
-        grad, weight = grad or values, weight or values
-        return cls(
-            x=values,
-            w=weight,
-            dx_grad=grad,
-            dx_w=weight,
-            dw_grad=grad,
-            dw_x=values,
-            rotate_wgrad=rotate_wgrad,
-            seed=seed,
-        )
-
     @property
-    def operands(self) -> dict[str, Operand]:
-        """The six by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)[:6]}
+    def operands(self) -> tuple[Operand, Operand, Operand]:
+        """Activations, weights and gradients."""
+        return self.values, self.weight or self.values, self.grad or self.values
 
 
 _NVFP4 = Operand(E2M1, "nvfp4")
 _NVFP4_SR = Operand(E2M1, "nvfp4", "stochastic")
 
 RECIPES = {
-    "fp32": Recipe.of(Operand(FP32)),
-    "bf16": Recipe.of(Operand(BF16)),
-    "e4m3_unscaled": Recipe.of(Operand(E4M3)),
-    "hybrid_unscaled": Recipe.of(Operand(E4M3), grad=Operand(E5M2)),
-    "fp8_tensorwise": Recipe.of(Operand(E4M3, "tensorwise"), grad=Operand(E5M2, "tensorwise")),
-    "e4m3_tensorwise": Recipe.of(Operand(E4M3, "tensorwise")),
-    "mxfp8": Recipe.of(Operand(E4M3, "mx")),
-    "e2m1_tensorwise": Recipe.of(Operand(E2M1, "tensorwise")),
-    "mxfp4": Recipe.of(Operand(E2M1, "mx")),
-    "nvfp4": Recipe.of(_NVFP4),
-    "nvfp4_sr": Recipe.of(_NVFP4, grad=_NVFP4_SR),
-    "nvfp4_sr_rht": Recipe.of(_NVFP4, grad=_NVFP4_SR, rotate_wgrad=True),
-    "nvfp4_square": Recipe.of(_NVFP4, weight=Operand(E2M1, "nvfp4_square")),
+    "fp32": LowBitRecipe(Operand(FP32)),
+    "bf16": LowBitRecipe(Operand(BF16)),
+    "e4m3_unscaled": LowBitRecipe(Operand(E4M3)),
+    "hybrid_unscaled": LowBitRecipe(Operand(E4M3), Operand(E5M2)),
+    "fp8_tensorwise": LowBitRecipe(Operand(E4M3, "tensorwise"), Operand(E5M2, "tensorwise")),
+    "e4m3_tensorwise": LowBitRecipe(Operand(E4M3, "tensorwise")),
+    "mxfp8": LowBitRecipe(Operand(E4M3, "mx")),
+    "e2m1_tensorwise": LowBitRecipe(Operand(E2M1, "tensorwise")),
+    "mxfp4": LowBitRecipe(Operand(E2M1, "mx")),
+    "nvfp4": LowBitRecipe(_NVFP4),
+    "nvfp4_sr": LowBitRecipe(_NVFP4, _NVFP4_SR),
+    "nvfp4_sr_rht": LowBitRecipe(_NVFP4, _NVFP4_SR, rotate_wgrad=True),
+    "nvfp4_square": LowBitRecipe(_NVFP4, weight=Operand(E2M1, "nvfp4_square")),
 }
 """Recipes by name. The hybrids have gradients in E5M2, as arXiv:2209.05433; "sr" rounds gradients
 stochastically, "rht" rotates dW, "square" has weights whose two copies agree (arXiv:2509.25149)."""
 
 
 class LowBitLinear(nn.Linear):
-    """An ``nn.Linear`` whose matmuls read operands of a recipe; made by ``convert``.
+    """An ``nn.Linear`` whose matmuls read operands of a recipe; ``convert`` makes it of one.
 
     Takes and gives float32, any axes before the features. The weight, its gradient, the bias and
     the sum with it are float32.
@@ -192,7 +161,7 @@ class LowBitLinear(nn.Linear):
             number of blocks.
     """
 
-    recipe: Recipe
+    recipe: LowBitRecipe
     generator: torch.Generator
     rotation: Tensor | None
 
@@ -205,9 +174,18 @@ class LowBitLinear(nn.Linear):
         return y.unflatten(0, x.shape[:-1])
 
     def extra_repr(self) -> str:
-        operands = self.recipe.operands.values()
-        kinds = {f"{o.format.name} {o.scaling or 'unscaled'}" for o in operands}
+        kinds = {f"{o.format.name} {o.scaling or 'unscaled'}" for o in self.recipe.operands}
         return f"{super().extra_repr()}, operands: {', '.join(sorted(kinds))}"
+
+    def rotated(self, x: Tensor) -> Tensor:
+        """Tokens x features, its tokens mixed 16 at a time where the recipe rotates dW."""
+        if self.rotation is None:
+            return x
+        if len(x) % ROTATED:
+            raise ValueError(
+                f"{len(x)} tokens are no whole number of groups of {ROTATED} to rotate"
+            )
+        return (self.rotation.to(x.device) @ x.unflatten(0, (-1, ROTATED))).flatten(0, 1)
 
 
 class _Matmuls(torch.autograd.Function):
@@ -217,34 +195,26 @@ class _Matmuls(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, layer: LowBitLinear) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.layer = layer
-        recipe, draw = layer.recipe, layer.generator
-        return F.linear(recipe.x.cast(x, 1, draw), recipe.w.cast(w, 1, draw), bias)
+        values, weight, _ = layer.recipe.operands
+        draw = layer.generator
+        return F.linear(values.cast(x, 1, draw), weight.cast(w, 1, draw), bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
         layer: LowBitLinear = ctx.layer
-        recipe, draw = layer.recipe, layer.generator
+        values, weight, grad = layer.recipe.operands
+        draw = layer.generator
         dx = dw = db = None
         if ctx.needs_input_grad[0]:
-            dx = recipe.dx_grad.cast(grad, 1, draw) @ recipe.dx_w.cast(w, 0, draw)
+            dx = grad.cast(dy, 1, draw) @ weight.cast(w, 0, draw)
         if ctx.needs_input_grad[1]:
-            rotated = (_rotated(grad, layer.rotation), _rotated(x, layer.rotation))
-            dw = recipe.dw_grad.cast(rotated[0], 0, draw).T @ recipe.dw_x.cast(rotated[1], 0, draw)
+            # Both are rotated first: which tokens fit is said before any cast.
+            rotated_dy, rotated_x = layer.rotated(dy), layer.rotated(x)
+            dw = grad.cast(rotated_dy, 0, draw).T @ values.cast(rotated_x, 0, draw)
         if ctx.needs_input_grad[2]:
-            db = grad.sum(0)
+            db = dy.sum(0)
         return dx, dw, db, None
-
-
-def _rotated(x: Tensor, rotation: Tensor | None) -> Tensor:
-    """Tokens x features, its tokens mixed 16 at a time."""
-    if rotation is None:
-        return x
-    if len(x) % ROTATED:
-        raise ValueError(
-            f"{len(x)} tokens are no whole number of groups of {ROTATED}, which rotate_wgrad mixes"
-        )
-    return (rotation.to(x.device) @ x.unflatten(0, (-1, ROTATED))).flatten(0, 1)
 
 
 def hadamard(size: int, *, seed: int | None = None) -> Tensor:
@@ -268,12 +238,14 @@ def hadamard(size: int, *, seed: int | None = None) -> Tensor:
     return matrix / size**0.5
 
 
-def convert(model: nn.Module, recipe: Recipe, *, skip: Iterable[str] = ("head",)) -> nn.Module:
-    """Replace each ``nn.Linear`` inside the model by a ``LowBitLinear``, and return the model.
+def convert(
+    model: nn.Module, recipe: LowBitRecipe, *, skip: Iterable[str] = ("head",)
+) -> nn.Module:
+    """Turn each ``nn.Linear`` of the model into a ``LowBitLinear``, in place, and return the model.
 
-    The model is changed in place. The parameters stay the same objects, so an optimizer may have
-    been made before; hooks stay behind. A layer that was converted gets the new recipe. Other
-    subclasses of nn.Linear stay: nn.MultiheadAttention reads the weight of its own without a call.
+    Parameters and hooks stay, so an optimizer may have been made before. A layer that was converted
+    gets the new recipe. Other subclasses of nn.Linear stay as they are: nn.MultiheadAttention reads
+    the weight of its own without a call.
 
     Args:
         skip: names of modules, whole ("blocks.0.qkv") or one part of them ("head", "0"), whose
@@ -285,55 +257,33 @@ def convert(model: nn.Module, recipe: Recipe, *, skip: Iterable[str] = ("head",)
             of blocks.
 
     >>> from labkit.training.models import mlp
-    >>> convert(mlp(64, 32, 10), RECIPES["e4m3_tensorwise"], skip=["3"])
-    Sequential(
-      (0): Flatten(start_dim=1, end_dim=-1)
-      (1): LowBitLinear(in_features=64, out_features=32, bias=True, operands: e4m3 tensorwise)
-      (2): ReLU()
-      (3): Linear(in_features=32, out_features=10, bias=True)
-    )
+    >>> convert(mlp(64, 32, 10), RECIPES["e4m3_tensorwise"], skip=["3"])[1]
+    LowBitLinear(in_features=64, out_features=32, bias=True, operands: e4m3 tensorwise)
     """
-    if not isinstance(recipe, Recipe):
-        raise TypeError(f"recipe={recipe!r}: pass a Recipe, such as RECIPES['mxfp8']")
+    if not isinstance(recipe, LowBitRecipe):
+        raise TypeError(f"recipe={recipe!r}: pass a LowBitRecipe, such as RECIPES['mxfp8']")
     skip = {skip} if isinstance(skip, str) else set(skip)
     layers = {
         name: layer
-        for name, layer in model.named_modules(remove_duplicate=False)
-        if name and type(layer) in (nn.Linear, LowBitLinear) and not skip & {name, *name.split(".")}
+        for name, layer in model.named_modules()
+        if type(layer) in (nn.Linear, LowBitLinear) and not skip & {name, *name.split(".")}
     }
     if not layers:
-        raise ValueError(f"no nn.Linear inside the model is left to convert, skip={sorted(skip)}")
+        raise ValueError(f"the model has no nn.Linear left to convert, skip={sorted(skip)}")
+    values, weight, grad = recipe.operands
+    summed = {"in_features": (values, weight), "out_features": (grad, weight)}
     for name, layer in layers.items():
-        _check_dimensions(name, layer, recipe)
-    made: dict[nn.Module, LowBitLinear] = {}
-    for name, layer in layers.items():
-        if layer not in made:
-            made[layer] = _low_bit(layer, recipe, place=len(made))
-        model.set_submodule(name, made[layer])
+        for features, operands in summed.items():
+            length, block = getattr(layer, features), max(operand.block for operand in operands)
+            if length % block:
+                raise ValueError(
+                    f"{name}: {features}={length} is no multiple of the block of {block}; skip the "
+                    f"layer with skip=[{name!r}], or choose another width"
+                )
+    for place, layer in enumerate(layers.values()):
+        layer.__class__ = LowBitLinear
+        layer.recipe = recipe
+        layer.rotation = hadamard(ROTATED, seed=recipe.seed) if recipe.rotate_wgrad else None
+        # Each layer draws its own numbers, whatever the others draw.
+        layer.generator = torch.Generator().manual_seed(1_000 * recipe.seed + place)
     return model
-
-
-def _low_bit(layer: nn.Linear, recipe: Recipe, place: int) -> LowBitLinear:
-    """The layer with the same parameters and another forward and backward."""
-    low = LowBitLinear(
-        layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta"
-    )
-    low.weight, low.bias = layer.weight, layer.bias
-    low.recipe = recipe
-    low.rotation = hadamard(ROTATED, seed=recipe.seed) if recipe.rotate_wgrad else None
-    # Each layer draws its own numbers, whatever the others draw.
-    low.generator = torch.Generator().manual_seed(1_000 * recipe.seed + place)
-    return low.train(layer.training)
-
-
-def _check_dimensions(name: str, layer: nn.Linear, recipe: Recipe) -> None:
-    for features, operands in (
-        ("in_features", (recipe.x, recipe.w)),
-        ("out_features", (recipe.dx_grad, recipe.dx_w)),
-    ):
-        length, block = getattr(layer, features), max(operand.block for operand in operands)
-        if length % block:
-            raise ValueError(
-                f"{name}: {features}={length} is no multiple of the block of {block}; skip the "
-                f"layer with skip=[{name!r}], or choose another width"
-            )

@@ -14,13 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def _check_images(images: Tensor, expected: Sequence[int | str], fix: str) -> None:
+def check_images(images: Tensor, expected: Sequence[int | str], fix: str) -> None:
     """Refuse images unless each number of ``expected`` (letters stand for any) is their size."""
     actual = tuple(images.shape)
-    same = len(actual) == len(expected) and all(
-        isinstance(want, str) or want == have for want, have in zip(expected, actual, strict=True)
-    )
-    if not same:
+    pairs = zip(expected, actual, strict=False)
+    if len(actual) != len(expected) or any(a != b for a, b in pairs if not isinstance(a, str)):
         want, have = (" x ".join(map(str, shape)) for shape in (expected, actual))
         raise ValueError(f"expected images of shape {want}, got {have or 'a single number'}. {fix}")
 
@@ -91,55 +89,8 @@ class SmallCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         expected = ("N", self.channels, self.size, self.size)
-        _check_images(images, expected, "Build SmallCNN(channels=..., size=...) for your images.")
+        check_images(images, expected, "Build SmallCNN(channels=..., size=...) for your images.")
         return self.classifier(self.features(images).flatten(1))
-
-
-class ResidualBlock(nn.Module):
-    """Adds to its input what two convolutions with batch norm make of it.
-
-    Takes N x channels x H x W and gives N x out x H/stride x W/stride, rounded up.
-    """
-
-    def __init__(self, channels: int, out: int, stride: int = 1) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(channels, out, kernel_size=3, stride=stride, padding=1, bias=False),
-            nn.BatchNorm2d(out),
-            nn.ReLU(),
-            nn.Conv2d(out, out, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(out),
-        )
-        # The sum needs equal shapes; a 1 x 1 convolution brings the input to them.
-        same = channels == out and stride == 1
-        self.shortcut = nn.Identity() if same else nn.Conv2d(channels, out, 1, stride=stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.shortcut(x) + self.body(x))
-
-
-class SmallResNet(nn.Module):
-    """Three residual blocks of 16, 32 and 64 channels with batch norm, averaged over the image.
-
-    Takes N x channels x H x W with H and W of at least 4 and gives logits, N x classes.
-
-    Raises:
-        ValueError: the images have another number of channels.
-    """
-
-    def __init__(self, channels: int = 1, classes: int = 10) -> None:
-        super().__init__()
-        self.channels = channels
-        self.stem = nn.Conv2d(channels, 16, kernel_size=3, padding=1)
-        self.blocks = nn.Sequential(
-            ResidualBlock(16, 16), ResidualBlock(16, 32, stride=2), ResidualBlock(32, 64, stride=2)
-        )
-        self.classifier = nn.Linear(64, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        expected = ("N", self.channels, "H", "W")
-        _check_images(images, expected, "Build SmallResNet(channels=...) for your images.")
-        return self.classifier(self.blocks(self.stem(images)).mean(dim=(2, 3)))
 
 
 class Block(nn.Module):
@@ -209,100 +160,3 @@ class SmallGPT(nn.Module):
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.token(tokens) + self.position(positions)
         return self.head(self.norm(self.blocks(x)))
-
-
-class HandmadeGPT(nn.Module):
-    """A GPT of one block as it stands in many float32 repositories, its parts written by hand.
-
-    Takes tokens, int64, N x T with T at most ``context``, and gives logits, N x T x vocabulary.
-    Queries and keys are normed (QK-norm, Henry et al. 2020, arXiv:2010.04245). It trains in
-    float32; what breaks under FP16 autocast is left in, for lab 16 to find.
-
-    >>> HandmadeGPT(vocabulary=11, context=8)(torch.zeros(2, 5, dtype=torch.int64)).shape
-    torch.Size([2, 5, 11])
-    """
-
-    def __init__(self, vocabulary: int, context: int, width: int = 32, heads: int = 2) -> None:
-        super().__init__()
-        self.heads = heads
-        self.token = nn.Embedding(vocabulary, width)
-        self.position = nn.Embedding(context, width)
-        self.query_key_value = nn.Linear(width, 3 * width, bias=False)
-        self.attention_out = nn.Linear(width, width, bias=False)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-        self.head = nn.Linear(width, vocabulary, bias=False)
-
-    def norm(self, x: Tensor) -> Tensor:
-        """RMS norm over the last dimension, without a gain (Zhang and Sennrich 2019)."""
-        return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + 1e-8)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Causal attention; all three are N x heads x T x width/heads."""
-        scores = self.norm(query) @ self.norm(key).transpose(-2, -1)
-        future = torch.ones(scores.shape[-2:], device=scores.device).triu(1).bool()
-        return scores.masked_fill(future, -1e9).softmax(dim=-1) @ value
-
-    def loss(self, logits: Tensor, next_tokens: Tensor) -> Tensor:
-        """Mean cross-entropy over all positions; the targets are N x T."""
-        log_p = torch.log_softmax(logits, dim=-1)
-        return -log_p.gather(-1, next_tokens.unsqueeze(-1)).mean()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.token(tokens) + self.position(positions)
-        qkv = self.query_key_value(self.norm(x)).unflatten(-1, (3, self.heads, -1))
-        query, key, value = qkv.permute(2, 0, 3, 1, 4)
-        x = x + self.attention_out(self.attend(query, key, value).transpose(1, 2).flatten(2))
-        return self.head(self.norm(x + self.feed_forward(self.norm(x))))
-
-
-class Generator(nn.Module):
-    """Makes 8 x 8 digits out of noise, for a GAN.
-
-    Takes N x noise and gives images, N x 1 x 8 x 8 in [0, 1].
-    """
-
-    def __init__(self, noise: int = 16) -> None:
-        super().__init__()
-        self.noise = noise
-        self.layers = nn.Sequential(
-            nn.Linear(noise, 32 * 2 * 2),
-            nn.ReLU(),
-            nn.Unflatten(1, (32, 2, 2)),
-            nn.ConvTranspose2d(32, 16, kernel_size=4, stride=2, padding=1),  # 2 x 2 -> 4 x 4
-            nn.ReLU(),
-            nn.ConvTranspose2d(16, 1, kernel_size=4, stride=2, padding=1),  # 4 x 4 -> 8 x 8
-            nn.Sigmoid(),
-        )
-
-    def forward(self, noise: Tensor) -> Tensor:
-        return self.layers(noise)
-
-
-class Discriminator(nn.Module):
-    """Tells 8 x 8 digits of the data from those of a generator.
-
-    Takes images, N x 1 x 8 x 8, and gives logits, N x 1: above 0 means "of the data". Logits, not
-    probabilities, because ``binary_cross_entropy`` is banned under CUDA autocast and
-    ``binary_cross_entropy_with_logits`` is not.
-
-    Raises:
-        ValueError: the images have another shape.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(1, 16, kernel_size=3, stride=2, padding=1),  # 8 x 8 -> 4 x 4
-            nn.LeakyReLU(0.2),
-            nn.Conv2d(16, 32, kernel_size=3, stride=2, padding=1),  # 4 x 4 -> 2 x 2
-            nn.LeakyReLU(0.2),
-            nn.Flatten(),
-            nn.Linear(32 * 2 * 2, 1),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        _check_images(images, ("N", 1, 8, 8), "It reads digits() as they come.")
-        return self.layers(images)

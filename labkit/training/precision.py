@@ -37,11 +37,6 @@ class Precision:
     scaled: bool = False  # a dynamic loss scale unless another is given
     fp32_products: str = "ieee"  # or "tf32", on devices that have it
 
-    @property
-    def products(self) -> torch.dtype:
-        """The dtype in which a matmul comes back."""
-        return self.autocast or self.parameters
-
 
 _TABLE = {
     row.name: row
@@ -86,19 +81,17 @@ def check_values(model: nn.Module, *, lazy: bool = False) -> None:
     Who only looks at a model must not call a lazy one: the call would give it its parameters.
     """
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(tensor):
-            if not lazy:
-                raise ValueError(f"{name} has no values yet: call the model once on a batch before")
-        elif tensor.is_meta:
+        if is_lazy(tensor) and not lazy:
+            raise ValueError(f"{name} has no values yet: call the model once on a batch before")
+        if tensor.is_meta and not is_lazy(tensor):
             raise ValueError(
                 f'{name} is on "meta" and has no values: make the model on a device, or call '
                 "model.to_empty(device=...) and load its values"
             )
 
 
-def check_parameters(model: nn.Module, precision: Precision, *, lazy: bool = False) -> None:
-    """ValueError for a model whose parameters are kept in another dtype, or have no values."""
-    check_values(model, lazy=lazy)
+def check_parameters(model: nn.Module, precision: Precision) -> None:
+    """ValueError for a model whose parameters are kept in another dtype."""
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and parameter.dtype is not precision.parameters:
             raise ValueError(
@@ -135,7 +128,7 @@ def active(precision: Precision, device: torch.device) -> Iterator[Callable[[], 
 
         if said := _try_product(precision, device, autocast):
             # Four frames up: past contextlib, to whoever called train or evaluate.
-            warnings.warn(said, PrecisionWarning, stacklevel=4)
+            warnings.warn(f"precision={precision.name!r}{said}", PrecisionWarning, stacklevel=4)
         yield autocast
 
 
@@ -147,37 +140,38 @@ def _try_product(
     x = torch.full((64, 64), 1 + 2.0**-12, device=device, dtype=precision.parameters)
     with autocast():
         product = x @ torch.eye(64, device=device, dtype=precision.parameters)
-    not_active = f"precision={precision.name!r} is not active on {device}"
-    if product.dtype is not precision.products:
+    not_active = f" is not active on {device}: "
+    asked = precision.autocast or precision.parameters
+    if product.dtype is not asked:
         raise RuntimeError(
-            f"{not_active}: a matmul gives {product.dtype} instead of {precision.products}. "
-            f"Ask for another of {', '.join(map(repr, PRECISIONS))}"
+            f"precision={precision.name!r}{not_active}a matmul gives {product.dtype} instead of "
+            f"{asked}. Ask for another of {', '.join(map(repr, PRECISIONS))}"
         )
-    if precision.products is not torch.float32:
-        return _slow(precision, device)
-    found = "ieee" if torch.equal(product, x) else "tf32"
-    if found == precision.fp32_products:
+    if product.dtype is not torch.float32:
+        return _slow(product.dtype, device)
+    ieee = torch.equal(product, x)
+    if ieee == (precision.fp32_products == "ieee"):
         return None
-    if found == "tf32":
-        raise RuntimeError(
-            f"{not_active}: its float32 products lose the bits that TF32 loses. Ask for 'tf32', or "
-            "look who sets fp32_precision"
+    if ieee:
+        return (
+            f"{not_active}its float32 products are IEEE float32, so this run is one of 'fp32'. "
+            "TF32 needs a CUDA device of compute capability 8.0 or more"
         )
-    return (
-        f"{not_active}: its float32 products are IEEE float32, so this run is one of 'fp32'. TF32 "
-        "needs a CUDA device of compute capability 8.0 or more"
+    raise RuntimeError(
+        f"precision={precision.name!r}{not_active}its float32 products lose the bits that TF32 "
+        "loses. Ask for 'tf32', or look who sets fp32_precision"
     )
 
 
-def _slow(precision: Precision, device: torch.device) -> str | None:
+def _slow(dtype: torch.dtype, device: torch.device) -> str | None:
     """What to say of a GPU without units for the dtype. A CPU emulates, and that is meant."""
+    name = dtype_of(dtype).short
     if device.type == "cpu":
         return None
-    name = dtype_of(precision.products).short
     units = device_of(described(str(device))).dtypes[name].accelerated
     if units.answer is not False:
         return None
     return (
-        f"precision={precision.name!r}: {device} computes {name} without units of its own "
-        f"({units.why}), so expect the rounding and no speed"
+        f": {device} computes {name} without units of its own ({units.why}), so expect the "
+        "rounding and no speed"
     )

@@ -6,9 +6,9 @@ scale is a float32 in ``torch.amp.GradScaler``, and so it is here, to the bit: i
 such as 1.1 and 0.9 part company at step 2.
 """
 
+import ctypes
 import math
-import struct
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 
 class NumericalInstability(RuntimeError):
@@ -21,10 +21,7 @@ def to_float32(x: float) -> float:
     >>> to_float32(0.1), to_float32(1e39), to_float32(2.0**-150)
     (0.10000000149011612, inf, 0.0)
     """
-    try:
-        return struct.unpack("f", struct.pack("f", x))[0]
-    except OverflowError:
-        return math.copysign(math.inf, x)
+    return ctypes.c_float(x).value
 
 
 @dataclass(frozen=True)
@@ -60,22 +57,13 @@ class LossScale:
     growth_tracker: int = 0
 
     def __post_init__(self) -> None:
-        self._check_rule()
-        object.__setattr__(self, "scale", to_float32(self.scale))
-        if not 0 < self.scale < math.inf:
-            raise ValueError(
-                f"scale is {self.scale!r} as a float32: pass a positive number that is neither 0 "
-                "nor inf there (2**-149 to 3.4e38). GradScaler starts at 65536.0"
-            )
-
-    def _check_rule(self) -> None:
         both = (self.growth_factor, self.backoff_factor)
-        if not 1 < self.growth_factor < math.inf and both != (1, 1):
+        if both != (1, 1) and not 1 < self.growth_factor < math.inf:
             raise ValueError(
                 f"growth_factor={self.growth_factor!r} does not grow the scale: pass a finite "
                 "number above 1, such as 2.0, or use LossScale.static(scale)"
             )
-        if not 0 < self.backoff_factor < 1 and both != (1, 1):
+        if both != (1, 1) and not 0 < self.backoff_factor < 1:
             raise ValueError(
                 f"backoff_factor={self.backoff_factor!r} does not shrink the scale: pass a number "
                 "between 0 and 1, such as 0.5, or use LossScale.static(scale)"
@@ -84,6 +72,12 @@ class LossScale:
             steps = getattr(self, name)
             if not isinstance(steps, int) or steps < least:
                 raise ValueError(f"{name}={steps!r} good steps: pass an int from {least} on")
+        object.__setattr__(self, "scale", to_float32(self.scale))
+        if not 0 < self.scale < math.inf:
+            raise ValueError(
+                f"scale is {self.scale!r} as a float32: pass a positive number that is neither 0 "
+                "nor inf there (2**-149 to 3.4e38). GradScaler starts at 65536.0"
+            )
 
     @classmethod
     def static(cls, scale: float) -> "LossScale":
@@ -105,8 +99,7 @@ class LossScale:
             return self
         if found_inf:
             return self._at(to_float32(self.scale * self.backoff_factor), growth_tracker=0)
-        good_steps = self.growth_tracker + 1
-        if good_steps != self.growth_interval:
+        if (good_steps := self.growth_tracker + 1) != self.growth_interval:
             return self._at(self.scale, growth_tracker=good_steps)
         grown = to_float32(self.scale * self.growth_factor)
         return self._at(grown if math.isfinite(grown) else self.scale, growth_tracker=0)
@@ -119,10 +112,5 @@ class LossScale:
 
     def to_state_dict(self) -> dict[str, float | int]:
         """The state as ``torch.amp.GradScaler.load_state_dict`` takes it."""
-        return {
-            "scale": self.scale,
-            "growth_factor": self.growth_factor,
-            "backoff_factor": self.backoff_factor,
-            "growth_interval": self.growth_interval,
-            "_growth_tracker": self.growth_tracker,
-        }
+        state = asdict(self)
+        return state | {"_growth_tracker": state.pop("growth_tracker")}

@@ -19,7 +19,8 @@ import math, torch
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.loss_scaling import figures, predictions as guesses, solutions as ours
 from labkit.labs.loss_scaling.checks import check_amp_loop, check_masters
-from labkit.training.data import autoencoder_gradients, digits
+from labkit.labs.loss_scaling.recorded import autoencoder_gradients
+from labkit.training.data import digits
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -390,7 +391,8 @@ from labkit.training.scaling import LossScale, to_float32
 # the chase begins again at 2¹⁶, where `GradScaler` starts. The scale is halved at each overflow and doubled after each frame.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.training.data import autoencoder_gradients, digits
+from labkit.labs.loss_scaling.recorded import autoencoder_gradients
+from labkit.training.data import digits
 from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
 
 chase = GradientWindow(autoencoder_gradients())

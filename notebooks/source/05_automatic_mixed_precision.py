@@ -798,8 +798,8 @@ two_optimizers.check_gan_step(gan_step)
 # </details>
 
 # %%
+from labkit.labs.automatic_mixed_precision.digit_gan import Discriminator, Generator
 from labkit.training.data import batches, digits
-from labkit.training.models import Discriminator, Generator
 
 torch.manual_seed(0)
 G, D = Generator().to(device), Discriminator().to(device)

@@ -56,10 +56,10 @@ pd.DataFrame(peaks, index=gpus).map(lambda peak: "none" if math.isnan(peak) else
 from labkit.formats import E4M3
 from labkit.training import bits_per_character, trained_gpt
 from labkit.training.data import shakespeare_split
-from labkit.training.low_bit import Operand, Recipe, convert
+from labkit.training.low_bit import LowBitRecipe, Operand, convert
 
 train_text, test_text = shakespeare_split()
-scaled_fp8 = Recipe.of(Operand(E4M3, "tensorwise"))
+scaled_fp8 = LowBitRecipe(Operand(E4M3, "tensorwise"))
 bits_fp32 = bits_per_character(trained_gpt(), test_text)
 bits_fp8 = bits_per_character(convert(trained_gpt(), scaled_fp8), test_text)
 print(f"FP32: {bits_fp32:.3f} bits a character, E4M3: {bits_fp8:.3f}")
@@ -99,7 +99,7 @@ def learn(prepare, steps=40):
 
 
 in_fp32, nonzero_fp32 = learn(lambda model: model)
-unscaled, nonzero_unscaled = learn(lambda model: convert(model, Recipe.of(Operand(E4M3))))
+unscaled, nonzero_unscaled = learn(lambda model: convert(model, LowBitRecipe(Operand(E4M3))))
 claim("the loss falls by more than 1 nat in both runs", max(in_fp32[-1], unscaled[-1]) < 3.2)
 claim("in FP32, over 99 % of the blocks' weight gradients are not 0", nonzero_fp32 > 0.99)
 claim("in E4M3 without scales, every one is 0 at every step", nonzero_unscaled == 0)

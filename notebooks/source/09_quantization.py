@@ -204,7 +204,7 @@ def product():
 # ### Exercise: a linear layer in integers
 #
 # *16 minutes, about 8 lines.* Write `integer_linear`, a linear layer whose input, weight and output are integer codes.
-# Write it yourself: labkit's own `integer_linear` and `IntegerReader` do not count.
+# Write it yourself: labkit's own `integer_linear` and `IntegerLinear` do not count.
 #
 # - **Input:** `x` uint8 (N, in) with scale `sx` (float) and zero point `zx` (int); `w` int8 (out, in) with one scale a row, `sw` float32 (out);
 #   `bias` float32 (out); the floats `lo` and `hi`, the smallest and the largest output in the calibration.

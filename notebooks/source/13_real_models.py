@@ -173,7 +173,7 @@ figures.pictures_picture(pictures | {f"BF16 autocast, {whose(Angles)} angles": r
 # Then it casts batch norms by `.to(dtype)` and prints the standard deviation of their outputs in training and in `eval` mode, for activations with mean 1000 and standard deviation 300.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.training.models import SmallResNet
+from labkit.labs.real_models.resnet import SmallResNet
 
 resnet = SmallResNet()
 norm = resnet.blocks[0].body[1]
@@ -214,18 +214,18 @@ def card_mean(hidden, mask):
 
 
 trained = trained_classifier(seed=0, pool=card_mean)
-bert, test = trained.model, trained.test
-everything = torch.ones_like(test.mask)
+bert, (tokens, mask, labels) = trained.model, trained.test.values()
+everything = torch.ones_like(mask)
 with torch.no_grad():
-    hidden, unmasked = (bert.hidden(test.tokens, mask) for mask in (test.mask, everything))
-    right = bert.head(card_mean(hidden, test.mask)).argmax(1)
-    print(f"padding: {(~test.mask).double().mean():.0%} of the tokens")
+    hidden, unmasked = (bert.hidden(tokens, seen) for seen in (mask, everything))
+    right = bert.head(card_mean(hidden, mask)).argmax(1)
+    print(f"padding: {(~mask).double().mean():.0%} of the tokens")
     for place, logits in {
         "the mean": bert.head(card_mean(hidden, everything)),
-        "attention": bert.head(card_mean(unmasked, test.mask)),
+        "attention": bert.head(card_mean(unmasked, mask)),
     }.items():
         answers = logits.argmax(1)
-        changed, hits = (answers != right).double(), (answers == test.labels).double()
+        changed, hits = (answers != right).double(), (answers == labels).double()
         print(f"no mask in {place}: {changed.mean():.0%} changed, {hits.mean():.0%} right")
 print(f"both masks: {trained.accuracy:.0%} right")
 
@@ -725,13 +725,13 @@ claim("after 40 steps the loss is below 3 nats", loss.item() < 3)
 # A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. Image generators often ship a **moving average** of the generator's weights. The figure shows points of the generator itself and of two averages, kept in FP32 and in BF16.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.labs.real_models.gan import ring, ring_run
+from labkit.labs.real_models.gan import ring_points, ring_run
 
 run = ring_run(precision="fp16", seed=0)
 print("D is right about {:.0%} of the points at best, {:.0%} at the end".format(*run.accuracy))
 names = {"raw": "the generator", "float32": "FP32 average", "bfloat16": "BF16 average"}
 samples = {names[kind]: points for kind, points in run.samples.items()}
-figures.ring_picture(samples, ring(500, torch.Generator().manual_seed(1)))
+figures.ring_picture(samples, ring_points(500, torch.Generator().manual_seed(1)))
 
 # %% [markdown]
 # The GAN trains in FP16: its generator finds all eight blobs. The FP32 average covers the ring as well. The BF16 average hardly moves: with decay 0.995 a step moves it by 0.5 % of its *distance* to the weight, and this is lost if it is less than half a gap of BF16, which is 0.2 to 0.4 % of the *average itself*. Keep averages in FP32.

@@ -23,7 +23,7 @@ import inspect, math, torch
 from labkit.labs.interview import checks as capstone, predictions as guesses, solutions as ours
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.emulation import emulate_gpu
-from labkit.training.models import HandmadeGPT
+from labkit.labs.interview.handmade import HandmadeGPT
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -304,14 +304,14 @@ for update in (3e-3, 3e-4, 3e-5):
 
 # %% tags=["nbval-ignore-output"]
 from labkit.formats import E4M3, scaled
-from labkit.training.low_bit import RECIPES, Operand, Recipe, convert
+from labkit.training.low_bit import RECIPES, LowBitRecipe, Operand, convert
 
 hidden = ("query_key_value", "attention_out", "feed_forward")
 
 
 def fp8_model(scaling):
     def build(**sizes):
-        network = convert(HandmadeGPT(**sizes), Recipe.of(Operand(E4M3, scaling)), skip=["head"])
+        network = convert(HandmadeGPT(**sizes), LowBitRecipe(Operand(E4M3, scaling)), skip=["head"])
         return convert(network, RECIPES["bf16"], skip=hidden)  # the head
 
     return build

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        "from labkit.training.data import autoencoder_gradients\n"
+        "from labkit.labs.loss_scaling.recorded import autoencoder_gradients\n"
         "from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow\n"
         "window = GradientWindow(autoencoder_gradients())\nwindow"
     )

@@ -16,8 +16,8 @@ from labkit.labs.engine import ChoiceGuess, NumberGuess, Prediction, TickGuess
 from labkit.labs.engine.misconceptions import misconceptions
 from labkit.labs.engine.predictions import explanation_of, split_reasons
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
+from labkit.labs.interview.handmade import HandmadeGPT
 from labkit.training.data import digits_mlp
-from labkit.training.models import HandmadeGPT
 from labkit.training.scaling import LossScale
 
 LABS = [lab for lab in read_manifest().labs if lab.predictions]

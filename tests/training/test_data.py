@@ -124,12 +124,15 @@ def test_drop_last_leaves_out_the_short_batch():
     ("call", "said"),
     [
         (lambda: batches(NUMBERED, NUMBERED[:9], 3), "10 images but 9 labels"),
-        (lambda: batches(NUMBERED, NUMBERED, 0), "batch_size is 0; it must be at least 1"),
+        (lambda: batches(NUMBERED, NUMBERED, 0), "10 images make no batch of 0"),
         (lambda: batches(NUMBERED[:0], NUMBERED[:0], 3), "0 images make no batch of 3"),
         (lambda: batches(NUMBERED, NUMBERED, 11, drop_last=True), "10 images make no batch of 11"),
         (lambda: character_batches("to be", 5, 2, steps=1), "a text of 5 characters has no 5 and"),
-        (lambda: character_batches("to be", 0, 2, steps=1), "context is 0"),
-        (lambda: character_batches("to be", 2, 2, steps=0), "steps is 0"),
+        (
+            lambda: character_batches("to be", 0, 2, steps=1),
+            "context=0, batch_size=2, steps=1: each must be at least 1",
+        ),
+        (lambda: character_batches("to be", 2, 2, steps=0), "steps=0: each"),
         (lambda: characters("to be").encode("toga"), "'ag' is not in this vocabulary of 5 symbols"),
         (lambda: characters("to be").decode(torch.tensor([0, 5])), "token 5 is not one of 0 to 4"),
         (lambda: characters("to be").decode(torch.tensor([-1])), "token -1 is not one of 0 to 4"),

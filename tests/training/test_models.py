@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.automatic_mixed_precision.digit_gan import Discriminator, Generator
+from labkit.labs.real_models.resnet import SmallResNet
 from labkit.training import cross_entropy, evaluate, models, train
 from labkit.training.data import batches, character_batches, characters, digits, shakespeare
 
@@ -24,11 +26,11 @@ NETWORKS = {
     "cnn 8": (models.SmallCNN, images(), (3, 10)),
     "cnn 28": (lambda: models.SmallCNN(size=28), images(1, 28), (3, 10)),
     "cnn 32x3": (lambda: models.SmallCNN(channels=3, size=32), images(3, 32), (3, 10)),
-    "resnet 8": (models.SmallResNet, images(), (3, 10)),
-    "resnet 32x3": (lambda: models.SmallResNet(channels=3), images(3, 32), (3, 10)),
+    "resnet 8": (SmallResNet, images(), (3, 10)),
+    "resnet 32x3": (lambda: SmallResNet(channels=3), images(3, 32), (3, 10)),
     "gpt": (lambda: models.SmallGPT(vocabulary=7, context=24), TOKENS, (2, 20, 7)),
-    "generator": (models.Generator, torch.linspace(-2, 2, 48).reshape(3, 16), (3, 1, 8, 8)),
-    "discriminator": (models.Discriminator, images(), (3, 1)),
+    "generator": (Generator, torch.linspace(-2, 2, 48).reshape(3, 16), (3, 1, 8, 8)),
+    "discriminator": (Discriminator, images(), (3, 1)),
 }
 every_network = pytest.mark.parametrize("name", NETWORKS)
 
@@ -85,8 +87,8 @@ def test_a_network_cast_as_a_whole_runs_in_that_dtype(name, dtype):
         (models.SmallCNN(3, 32), images(1, 32), "N x 3 x 32 x 32", "3 x 1 x 32 x 32"),
         (models.SmallCNN(), images()[:, 0], "N x 1 x 8 x 8", "got 3 x 8 x 8"),
         (models.SmallCNN(), torch.tensor(1.0), "N x 1 x 8 x 8", "a single number"),
-        (models.SmallResNet(), images(3, 8), "N x 1 x H x W", "3 x 3 x 8 x 8"),
-        (models.Discriminator(), images(1, 28), "N x 1 x 8 x 8", "3 x 1 x 28 x 28"),
+        (SmallResNet(), images(3, 8), "N x 1 x H x W", "3 x 3 x 8 x 8"),
+        (Discriminator(), images(1, 28), "N x 1 x 8 x 8", "3 x 1 x 28 x 28"),
         (models.SmallGPT(7, 16), TOKENS, "T up to 16", "2 x 20"),
         (models.SmallGPT(7, 32), TOKENS[0], "N x T", "got 20."),
     ],
@@ -178,7 +180,7 @@ def test_the_small_cnn_learns_the_digits(one_thread):
 def test_the_small_residual_net_learns_the_digits(one_thread):
     split = digits(seed=0)
     torch.manual_seed(0)
-    network = models.SmallResNet()
+    network = SmallResNet()
     train(
         network,
         batches(split.train_images, split.train_labels, batch_size=64, seed=0),
@@ -211,7 +213,7 @@ def test_the_small_gpt_learns_more_than_which_characters_are_frequent(one_thread
 def test_each_of_the_gan_pair_learns_against_the_other_held_still(one_thread):
     split = digits(seed=0)
     torch.manual_seed(0)
-    generator, discriminator = models.Generator(), models.Discriminator()
+    generator, discriminator = Generator(), Discriminator()
     judge = F.binary_cross_entropy_with_logits
     real, noise = split.train_images[:256], torch.randn(256, generator.noise)
     ones, zeros = torch.ones(256, 1), torch.zeros(256, 1)

@@ -442,7 +442,7 @@ def test_the_bar_counts_steps_and_can_be_left_out(capsys):
         ({"precision": "fp8"}, "precision='fp8': pass one of 'fp32', 'tf32', 'bf16', 'fp16'"),
         ({"epochs": -1}, "epochs=-1: pass a whole number from 0 on"),
         ({"epochs": 1.5}, "epochs=1.5: pass a whole number"),
-        ({"accumulate": 0}, "accumulate=0 batches to a step"),
+        ({"accumulate": 0}, "accumulate=0: pass a whole number from 1 on"),
         ({"max_grad_norm": 0.0}, "max_grad_norm=0.0: pass a number above 0"),
         ({"max_grad_norm": math.nan}, "max_grad_norm=nan"),
         ({"device": "gpu"}, "device='gpu': "),
@@ -544,11 +544,11 @@ def test_a_gpu_without_units_for_the_dtype_is_told_with_the_evidence(monkeypatch
 
     cuda = torch.device("cuda")
     card("6.1")
-    said = precision._slow(precision_named("pure_bf16"), cuda)
+    said = precision._slow(torch.bfloat16, cuda)
     assert "cuda computes bf16 without units of its own (compute capability 6.1;" in said
-    assert precision._slow(precision_named("fp16"), torch.device("cpu")) is None
+    assert precision._slow(torch.float16, torch.device("cpu")) is None
     card("7.0")
-    assert precision._slow(precision_named("fp16"), cuda) is None
+    assert precision._slow(torch.float16, cuda) is None
 
 
 def test_a_scaler_that_is_disabled_is_said_and_does_nothing():

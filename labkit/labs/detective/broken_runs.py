@@ -2,8 +2,8 @@
 
 Each mistake is a setting of code that really runs, and its repair changes that setting and nothing
 else. The network reads a digit row by row, as a sentence is read word by word; digits of fewer than
-8 rows are filled up with rows of zeros, and the attention must not look there. ``run`` writes every
-step down, so that measurements can be made afterwards, at the step that they need.
+8 rows are filled up with rows of zeros, and the attention must not look there. ``traced_run``
+writes every step down, so that instruments can measure afterwards, at the step that they need.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from labkit.formats import spacing
 from labkit.formats.dtypes import format_of
@@ -24,13 +25,12 @@ NO_LABEL = -100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class RunSettings:
     """The settings of one run; each default is sound.
 
     Args:
-        precision: one of ``labkit.training.precision.PRECISIONS``; whether the loss is scaled, and
-        how, is
-            the scaler's.
+        precision: one of ``labkit.training.PRECISIONS``; whether and how the loss is scaled is the
+            scaler's.
         scaler: "none", "checked" (GradScaler's rule) or "unchecked" (grows, never looks for inf).
         growth_interval: good steps before either scaler doubles its scale.
         clip: "none", or where the norm is limited to 1: "after unscale_" or "before unscale_".
@@ -70,7 +70,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RowBatch:
     """What one step reads: images (N x 8 x 8), the rows of each, labels, and the true labels."""
 
     images: Tensor
@@ -80,7 +80,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Step:
+class TracedStep:
     """All that one step leaves behind.
 
     Args:
@@ -95,7 +95,7 @@ class Step:
     """
 
     step: int
-    batch: Batch
+    batch: RowBatch
     loss: float
     loss_scale: float
     outputs: dict[str, Tensor]
@@ -142,10 +142,10 @@ class Scores(nn.Module):
 class Attention(nn.Module):
     """Mixes the rows that are there, weighted by a softmax of their scores."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         super().__init__()
-        self.recipe = recipe
-        self.scores = Scores(recipe.sharpness)
+        self.settings = settings
+        self.scores = Scores(settings.sharpness)
         self.value, self.out = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, missing: Tensor) -> Tensor:
@@ -154,11 +154,11 @@ class Attention(nn.Module):
         return self.out(weights @ self.value(x))
 
     def _mask(self, missing: Tensor, dtype: torch.dtype) -> Tensor:
-        least = -1e9 if self.recipe.mask == "-1e9" else torch.finfo(dtype).min / 2
+        least = -1e9 if self.settings.mask == "-1e9" else torch.finfo(dtype).min / 2
         return (missing[:, None, :].to(dtype) * least).to(dtype)
 
     def _softmax(self, scores: Tensor) -> Tensor:
-        if self.recipe.softmax == "shifted":
+        if self.settings.softmax == "shifted":
             return scores.softmax(-1)
         weights = scores.exp_()  # in place: no memory, and no autocast either
         return weights / weights.sum(-1, keepdim=True)
@@ -167,15 +167,15 @@ class Attention(nn.Module):
 class Reader(nn.Module):
     """Reads a digit row by row: N x 8 x 8 and the number of rows, to N x 10 logits."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         super().__init__()
         self.embed = nn.Linear(ROWS, WIDTH, bias=False)
-        self.norm = Norm(recipe.norm_eps)
+        self.norm = Norm(settings.norm_eps)
         self.position = nn.Parameter(0.3 * torch.randn(ROWS, WIDTH))
-        self.attention = Attention(recipe)
+        self.attention = Attention(settings)
         self.feed_forward = mlp(WIDTH, 64, WIDTH)[1:]
         self.head = nn.Linear(WIDTH, CLASSES)
-        self.logit_gain = recipe.logit_gain
+        self.logit_gain = settings.logit_gain
 
     def forward(self, images: Tensor, lengths: Tensor) -> Tensor:
         missing = torch.arange(ROWS) >= lengths[:, None]
@@ -198,44 +198,46 @@ PARTS = {
 """The parts whose outputs are written down, in forward order, and what a reader calls them."""
 
 
-def _loss(recipe: Recipe, logits: Tensor, labels: Tensor) -> Tensor:
+def _loss(settings: RunSettings, logits: Tensor, labels: Tensor) -> Tensor:
     labelled = labels != NO_LABEL
     place = labels.clamp(min=0)[:, None]
-    if recipe.loss == "cross entropy":
+    if settings.loss == "cross entropy":
         log_p = logits.log_softmax(-1).gather(1, place)[:, 0]
     else:
         log_p = logits.softmax(-1).to(logits.dtype).gather(1, place)[:, 0].log()
-    count = labelled.sum().clamp(min=1) if recipe.mean == "guarded" else labelled.sum()
+    count = labelled.sum().clamp(min=1) if settings.mean == "guarded" else labelled.sum()
     return -(log_p * labelled).sum() / count
 
 
 # The data
 
 
-def _stream(recipe: Recipe) -> Iterator[Batch]:
-    """The batches of a run: digits with 5 to 8 of their rows, and what the recipe spoils."""
-    source = torch.Generator().manual_seed(recipe.seed)
+def _stream(settings: RunSettings) -> Iterator[RowBatch]:
+    """The batches of a run: digits with 5 to 8 of their rows, and what the settings spoil."""
+    source = torch.Generator().manual_seed(settings.seed)
     data = digits()
     loader = batches(
-        data.train_images[:, 0], data.train_labels, BATCH, seed=recipe.seed, drop_last=True
+        data.train_images[:, 0], data.train_labels, BATCH, seed=settings.seed, drop_last=True
     )
     step = 0
     while True:
         for images, labels in loader:
             lengths = torch.randint(5, ROWS + 1, (BATCH,), generator=source)
-            if step in recipe.empty_steps:
+            if step in settings.empty_steps:
                 lengths[int(torch.randint(BATCH, (), generator=source))] = 0
             images = images * (torch.arange(ROWS)[None, :, None] < lengths[:, None, None])
-            yield _spoiled(recipe, step, Batch(images, lengths, labels, labels), source)
+            yield _spoiled(settings, step, RowBatch(images, lengths, labels, labels), source)
             step += 1
 
 
-def _spoiled(recipe: Recipe, step: int, batch: Batch, source: torch.Generator) -> Batch:
-    if recipe.data == "shuffled labels":
+def _spoiled(
+    settings: RunSettings, step: int, batch: RowBatch, source: torch.Generator
+) -> RowBatch:
+    if settings.data == "shuffled labels":
         return replace(batch, labels=batch.labels[torch.randperm(BATCH, generator=source)])
-    if step != recipe.bad_step or recipe.data == "clean":
+    if step != settings.bad_step or settings.data == "clean":
         return batch
-    if recipe.data == "no labels":
+    if settings.data == "no labels":
         return replace(batch, labels=torch.full_like(batch.labels, NO_LABEL))
     images = batch.images.clone()
     images[int(torch.randint(BATCH, (), generator=source)), 2, 3] = torch.nan
@@ -271,64 +273,56 @@ class UncheckedScaler:
         return self.value
 
 
-class NoScaler(UncheckedScaler):
-    """The same calls, and a scale of 1 for good."""
-
-    def __init__(self) -> None:
-        super().__init__(1.0, growth_interval=1)
-
-    def update(self) -> None:
-        """Nothing grows."""
-
-
-def _scaler(recipe: Recipe):
-    # As with enabled=False: in float32 autocast and scaler are both switched off.
-    if recipe.scaler == "none" or recipe.precision == "fp32":
-        return NoScaler()
-    start = 2.0**16
-    if recipe.scaler == "unchecked":
-        return UncheckedScaler(start, recipe.growth_interval)
-    return torch.amp.GradScaler("cpu", init_scale=start, growth_interval=recipe.growth_interval)
+def _scaler(settings: RunSettings) -> torch.amp.GradScaler | UncheckedScaler:
+    # In float32 autocast and scaler are both switched off.
+    kind = "none" if settings.precision == "fp32" else settings.scaler
+    if kind == "unchecked":
+        return UncheckedScaler(2.0**16, settings.growth_interval)
+    return torch.amp.GradScaler(
+        "cpu", 2.0**16, growth_interval=settings.growth_interval, enabled=kind == "checked"
+    )
 
 
-def _optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    if recipe.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=recipe.lr, foreach=False)
-    return torch.optim.Adam(parameters, lr=recipe.lr, eps=recipe.eps, foreach=False)
+def _optimizer(settings: RunSettings, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=settings.lr, foreach=False)
+    return torch.optim.Adam(parameters, lr=settings.lr, eps=settings.eps, foreach=False)
 
 
-def run(recipe: Recipe) -> list[Step]:
-    """Run a recipe and return its steps; the same recipe gives the same steps on one machine."""
-    plan = precision_named(recipe.precision)
+def traced_run(settings: RunSettings) -> list[TracedStep]:
+    """Train by the settings and return the steps; on one machine the same ones give the same."""
+    plan = precision_named(settings.precision)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        model = Reader(recipe).to(plan.parameters)
-    optimizer, scaler, outputs = _optimizer(recipe, model.parameters()), _scaler(recipe), {}
+        torch.manual_seed(settings.seed)
+        model = Reader(settings).to(plan.parameters)
+    optimizer, scaler, outputs = _optimizer(settings, model.parameters()), _scaler(settings), {}
     for name in PARTS:
         model.get_submodule(name).register_forward_hook(_keep_output(outputs, PARTS[name]))
     steps = []
     with active(plan, torch.device("cpu")) as autocast:
-        for step, batch in zip(range(recipe.steps), _stream(recipe), strict=False):
+        for step, batch in zip(range(settings.steps), _stream(settings), strict=False):
             optimizer.zero_grad()
             with autocast():
                 logits = model(batch.images.to(plan.parameters), batch.lengths)
-                loss = recipe.loss_weight * _loss(recipe, logits, batch.labels)
+                loss = settings.loss_weight * _loss(settings, logits, batch.labels)
             scale = scaler.get_scale()
             scaler.scale(loss).backward()
             raw = {name: p.grad.float() / scale for name, p in model.named_parameters()}
-            if recipe.clip == "before unscale_":
+            if settings.clip == "before unscale_":
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.unscale_(optimizer)
-            if recipe.clip == "after unscale_":
+            if settings.clip == "after unscale_":
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             reached = torch.cat([p.grad.double().flatten() for p in model.parameters()]).norm()
-            before, asked = _values(model), _asked(recipe, model, optimizer)
+            before = parameters_to_vector(model.parameters()).detach()
+            asked = _asked(settings, model, optimizer)
             scaler.step(optimizer)
             scaler.update()
+            after = parameters_to_vector(model.parameters()).detach()
             steps.append(
-                Step(
-                    step, batch, loss.item() / recipe.loss_weight, scale, dict(outputs), raw,
-                    before, _values(model), asked, reached.item(),
+                TracedStep(
+                    step, batch, loss.item() / settings.loss_weight, scale, dict(outputs), raw,
+                    before, after, asked, reached.item(),
                     scaler.get_scale() < scale,
                 )
             )  # fmt: skip
@@ -342,21 +336,17 @@ def _keep_output(outputs: dict[str, Tensor], name: str):
     return keep
 
 
-def _values(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-def _asked(recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+def _asked(settings: RunSettings, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
     """The update that float32 copies of the parameters, gradients and state would make."""
     copies = [nn.Parameter(p.detach().float().clone()) for p in model.parameters()]
-    twin = _optimizer(recipe, copies)
+    twin = _optimizer(settings, copies)
     for copied, parameter in zip(copies, model.parameters(), strict=True):
         copied.grad = parameter.grad.float()
         state = optimizer.state.get(parameter, {})
         twin.state[copied] = {name: value.float().clone() for name, value in state.items()}
     twin.step()
-    after = torch.cat([copied.detach().flatten() for copied in copies])
-    return after - _values(model).float()
+    before = parameters_to_vector(model.parameters())
+    return (parameters_to_vector(copies) - before.float()).detach()
 
 
 def gaps(values: Tensor) -> Tensor:

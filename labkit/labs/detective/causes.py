@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from labkit.labs.detective.broken_runs import Recipe
-from labkit.labs.engine.texts import Text
+from labkit.base.texts import Text
+from labkit.labs.detective.broken_runs import RunSettings
 
 # The findings of the instruments (instruments), in the words that a reader sees.
 NAN, FLAT = "the loss is not finite", "the loss hardly moves"
@@ -101,7 +101,7 @@ class Cause:
 
     Args:
         id: a slug. ``name``: what the list of suspects says.
-        broken: settings that a seed's random numbers choose, over a sound ``Recipe``.
+        broken: settings that a seed's random numbers choose, over a sound ``RunSettings``.
         repair: the changed settings.
         advice: the repair, in words.
         sign: the instrument that shows the mechanism at work.
@@ -119,11 +119,11 @@ class Cause:
     allows: Mapping[str, tuple[str, ...]]
     precision: bool
 
-    def recipe(self, seed: int) -> Recipe:
+    def settings(self, seed: int) -> RunSettings:
         """The broken run that a seed draws; the other seeds break in other steps and settings."""
         source = random.Random(f"{self.id} {seed}")
         empty = tuple(sorted(source.sample(range(6, 60), 3)))
-        return replace(Recipe(seed=seed, empty_steps=empty), **self.broken(source))
+        return replace(RunSettings(seed=seed, empty_steps=empty), **self.broken(source))
 
     def can_show(self, instrument: str, finding: str) -> bool:
         """Whether a run of this cause, and of no other, may give that finding."""
@@ -131,9 +131,9 @@ class Cause:
             return finding in self.allows[instrument]
         return finding not in _ONLY
 
-    def repaired(self, recipe: Recipe) -> Recipe:
+    def repaired(self, settings: RunSettings) -> RunSettings:
         """The same run with this cause repaired, and nothing else."""
-        return replace(recipe, **self.repair)
+        return replace(settings, **self.repair)
 
 
 # A stall shows in FP32's lead, which takes its time. Others are as long, lest the length tells.

@@ -18,11 +18,11 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from labkit.base.texts import Text
 from labkit.formats import FP16
 from labkit.formats.histograms import range_report
 from labkit.labs.detective import causes
-from labkit.labs.detective.broken_runs import NO_LABEL, Recipe, Step, gaps, run
-from labkit.labs.engine.texts import Text
+from labkit.labs.detective.broken_runs import NO_LABEL, RunSettings, TracedStep, gaps, traced_run
 
 EXP_ENDS = 11.09
 """exp(x) overflows in FP16 above this, ln 65520, where rounding leaves the range; and so does 1 / p
@@ -56,7 +56,7 @@ class Instrument:
     name: Text
     tells: Text
     price: int
-    read: Callable[[Recipe, list[Step]], Reading]
+    read: Callable[[RunSettings, list[TracedStep]], Reading]
 
 
 def by_id(*instruments: Instrument) -> Mapping[str, Instrument]:
@@ -64,12 +64,12 @@ def by_id(*instruments: Instrument) -> Mapping[str, Instrument]:
     return MappingProxyType({each.id: each for each in instruments})
 
 
-def first_bad_loss(steps: list[Step]) -> int | None:
+def first_bad_loss(steps: list[TracedStep]) -> int | None:
     """The first step whose loss is inf or NaN."""
     return next((s.step for s in steps if not math.isfinite(s.loss)), None)
 
 
-def symptom(steps: list[Step]) -> str:
+def symptom(steps: list[TracedStep]) -> str:
     """Whether the loss breaks or stays."""
     return causes.FLAT if first_bad_loss(steps) is None else causes.NAN
 
@@ -79,7 +79,7 @@ def learns(losses: list[float]) -> bool:
     return sum(losses[-10:]) / 10 < 7 / 8 * sum(losses[:5]) / 5
 
 
-def _look_at(steps: list[Step]) -> tuple[Step, Step]:
+def _look_at(steps: list[TracedStep]) -> tuple[TracedStep, TracedStep]:
     """The step before the first bad loss and that step; the last one twice where there is none."""
     bad = first_bad_loss(steps)
     if bad is None:
@@ -110,7 +110,7 @@ def _named(x: Tensor) -> str:
 # The loss
 
 
-def _loss_curve(recipe: Recipe, steps: list[Step]) -> Reading:
+def _loss_curve(settings: RunSettings, steps: list[TracedStep]) -> Reading:
     losses, bad = [s.loss for s in steps], first_bad_loss(steps)
     picture = _line([losses], [Text(en="loss", zh="损失")])
     if bad is None:
@@ -151,7 +151,7 @@ def _line(series: list[list[float]], names: list[Text], marks: list[int] = ()) -
 # The first value that is not finite
 
 
-def _first_nonfinite(recipe: Recipe, steps: list[Step]) -> Reading:
+def _first_nonfinite(settings: RunSettings, steps: list[TracedStep]) -> Reading:
     for step in steps:
         values = _in_order_of_time(step)
         for place, (group, name, x) in enumerate(values):
@@ -169,7 +169,7 @@ def _first_nonfinite(recipe: Recipe, steps: list[Step]) -> Reading:
     return Reading("first", causes.NOTHING, text, _chain(steps[-1]))
 
 
-def _in_order_of_time(step: Step) -> list[tuple[str, Text, Tensor]]:
+def _in_order_of_time(step: TracedStep) -> list[tuple[str, Text, Tensor]]:
     """(finding, name, values) of a step: forward, loss, backward, update."""
     groups = {"embed": causes.EMBED, "attention": causes.ATTENTION}
     output = Text(en="the output of {part}", zh="前向输出（{part}）")
@@ -206,7 +206,7 @@ def _row(label: Text, said: Text) -> Text:
     return Text(en="{label}: {said}", zh="{label}：{said}").filled(label=label, said=said)
 
 
-def _chain(step: Step, place: int | None = None, bad: Text | None = None) -> dict:
+def _chain(step: TracedStep, place: int | None = None, bad: Text | None = None) -> dict:
     """The parts of a step in order of time: finite, not finite, or not looked at any more."""
     labels = [
         *(_PARTS[name] for name in step.outputs),
@@ -229,7 +229,7 @@ def _chain(step: Step, place: int | None = None, bad: Text | None = None) -> dic
 # Gradients
 
 
-def _gradients(recipe: Recipe, steps: list[Step]) -> Reading:
+def _gradients(settings: RunSettings, steps: list[TracedStep]) -> Reading:
     step, _ = _look_at(steps)
     reports = {name: range_report(x, FP16) for name, x in _by_layer(step.gradients).items()}
     values = sum(r.values for r in reports.values())
@@ -294,11 +294,11 @@ def _gradient_row(name: str, report) -> dict:
 # The scaler
 
 
-def _scaler(recipe: Recipe, steps: list[Step]) -> Reading:
+def _scaler(settings: RunSettings, steps: list[TracedStep]) -> Reading:
     scales, skipped = [s.loss_scale for s in steps], [s.step for s in steps if s.skipped]
     name = Text(en="log2 of the scale", zh="缩放因子的 log2")
     picture = _line([[math.log2(v) for v in scales]], [name], skipped)
-    if recipe.scaler == "none":
+    if settings.scaler == "none":
         text = Text(en="There is none: the scale is 1.", zh="没有 scaler：缩放因子是 1。")
         return Reading("scaler", causes.NO_SCALER, text, picture)
     way = {"start": _power(scales[0]), "end": _power(scales[-1])}
@@ -319,7 +319,7 @@ def _scaler(recipe: Recipe, steps: list[Step]) -> Reading:
 # Activations
 
 
-def _activations(recipe: Recipe, steps: list[Step]) -> Reading:
+def _activations(settings: RunSettings, steps: list[TracedStep]) -> Reading:
     before, at = _look_at(steps)
     largest = {}
     for name in at.outputs:
@@ -375,7 +375,7 @@ def _short(x: float) -> Text:
 # The batch
 
 
-def _batch(recipe: Recipe, steps: list[Step]) -> Reading:
+def _batch(settings: RunSettings, steps: list[TracedStep]) -> Reading:
     _, step = _look_at(steps)
     batch = step.batch
     nans, empty = int(batch.images.isnan().sum()), int((batch.lengths == 0).sum())
@@ -425,8 +425,8 @@ def _label(digit: int) -> Text:
 # The same run in float32
 
 
-def _in_fp32(recipe: Recipe, steps: list[Step]) -> Reading:
-    losses = [s.loss for s in run(replace(recipe, precision="fp32"))]
+def _in_fp32(settings: RunSettings, steps: list[TracedStep]) -> Reading:
+    losses = [s.loss for s in traced_run(replace(settings, precision="fp32"))]
     names = [Text(en="16 bits", zh="16 位"), _same("FP32")]
     picture = _line([[s.loss for s in steps], losses], names)
     same = Text(
@@ -447,7 +447,7 @@ def _in_fp32(recipe: Recipe, steps: list[Step]) -> Reading:
 # Updates
 
 
-def _updates(recipe: Recipe, steps: list[Step]) -> Reading:
+def _updates(settings: RunSettings, steps: list[TracedStep]) -> Reading:
     step, _ = _look_at(steps)
     finding, said, detail = _update_words(step)
     at = Text(en="Step {step}: {said}", zh="第 {step} 步：{said}")
@@ -455,7 +455,7 @@ def _updates(recipe: Recipe, steps: list[Step]) -> Reading:
     return Reading("updates", finding, text, _update_picture(step), detail)
 
 
-def _update_words(step: Step) -> tuple[str, Text, Text | None]:
+def _update_words(step: TracedStep) -> tuple[str, Text, Text | None]:
     """The finding, the text, and the detail that names the mechanism."""
     given = _all(step.gradients).double()
     if step.skipped:
@@ -504,7 +504,7 @@ def _update_words(step: Step) -> tuple[str, Text, Text | None]:
     return (causes.TOO_LARGE if size > 0.25 else causes.ARRIVE), text, detail
 
 
-def _update_picture(step: Step) -> dict:
+def _update_picture(step: TracedStep) -> dict:
     """How many updates have which size in gaps, as bars over powers of two."""
     asked = step.asked[step.asked.isfinite() & (step.asked != 0)]
     kept = step.before[step.asked.isfinite() & (step.asked != 0)]

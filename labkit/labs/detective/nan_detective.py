@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from labkit.labs.detective import causes, scale_causes
-from labkit.labs.detective.broken_runs import Step, run
+from labkit.labs.detective.broken_runs import TracedStep, traced_run
 from labkit.labs.detective.causes import CAUSES, FLAT, Cause
 from labkit.labs.detective.instruments import (
     INSTRUMENTS,
@@ -65,7 +65,7 @@ class Tier:
     fails: Callable[[Any], bool]
 
 
-def _digits_fail(steps: list[Step]) -> bool:
+def _digits_fail(steps: list[TracedStep]) -> bool:
     return symptom(steps) != FLAT or not learns([step.loss for step in steps])
 
 
@@ -78,7 +78,7 @@ DIGITS = Tier(
     budget=40,
     causes=CAUSES,
     instruments=INSTRUMENTS,
-    run=run,
+    run=traced_run,
     fails=_digits_fail,
 )
 """Small runs that really fail."""
@@ -116,8 +116,8 @@ class Case:
     ) -> None:
         self.seed, self.tier = seed, tier
         self._cause = cause
-        self._recipe = cause.recipe(seed + 10_000 * draw)
-        self._steps = tier.run(self._recipe)
+        self._settings = cause.settings(seed + 10_000 * draw)
+        self._steps = tier.run(self._settings)
         self._measured: dict[str, Reading] = {}
         self.readings: tuple[Reading, ...] = ()
         self.verdict: Judged | None = None
@@ -159,7 +159,7 @@ class Case:
             return [step.loss for step in self._steps]
         if not self.verdict:
             raise ValueError(f"case {self.seed} is open: accuse a cause first")
-        return [step.loss for step in run(self._cause.repaired(self._recipe))]
+        return [step.loss for step in traced_run(self._cause.repaired(self._settings))]
 
     def ask(self, instrument: str) -> Reading:
         """Measure, at the instrument's price; one that was asked before costs nothing.
@@ -214,7 +214,7 @@ class Case:
 
     def _measure(self, instrument: str) -> Reading:
         if instrument not in self._measured:
-            reading = self.tier.instruments[instrument].read(self._recipe, self._steps)
+            reading = self.tier.instruments[instrument].read(self._settings, self._steps)
             self._measured[instrument] = reading
         return self._measured[instrument]
 

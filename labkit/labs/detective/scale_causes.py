@@ -66,7 +66,7 @@ class ScaleCause:
     allows: Mapping[str, tuple[str, ...]]
     precision: bool = False
 
-    def recipe(self, seed: int) -> Job:
+    def settings(self, seed: int) -> Job:
         """The job that a seed draws; the place of the fault and the step differ."""
         source = random.Random(f"{self.id} {seed}")
         return Job(

@@ -19,7 +19,7 @@ from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import NEAR, Loop, brief, filled, flat, same_end
 from labkit.labs.engine.messages import fill
 from labkit.labs.interview import solutions
-from labkit.training.models import HandmadeGPT
+from labkit.labs.interview.handmade import HandmadeGPT
 
 LAB = "16_interview"
 

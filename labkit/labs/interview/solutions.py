@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from labkit.training.models import HandmadeGPT
+from labkit.labs.interview.handmade import HandmadeGPT
 
 EXERCISES = {
     "gpt16": ("GPT16",),

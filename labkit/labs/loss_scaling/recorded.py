@@ -1,4 +1,4 @@
-"""What lab 04 recorded: five runs to read, and a network whose weights are kept in five ways."""
+"""What lab 04 recorded: five runs, gradients at 60 moments, and weights kept in five ways."""
 
 import json
 from dataclasses import dataclass
@@ -17,6 +17,16 @@ def five_traces() -> dict[str, list[StepRecord]]:
         ]
         for name, run in rows.items()
     }
+
+
+def autoencoder_gradients() -> list[tuple[dict[int, int], float]]:
+    """The gradients of a float32 run at 60 moments, as counts; see data/emulated.
+
+    Returns:
+        for each moment {e: how many have 2**e <= abs(g) < 2**(e+1)}, and the largest abs(g).
+    """
+    frames = _read("autoencoder_gradients.json")["frames"]
+    return [(dict(f["exponents"]), f["largest"]) for f in frames]
 
 
 @dataclass(frozen=True, kw_only=True)

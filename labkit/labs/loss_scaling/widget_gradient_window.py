@@ -97,8 +97,8 @@ class GradientWindow(AskingWidget):
     where it is.
 
     Args:
-        gradients: a tensor, or frames in order as ``labkit.training.data.autoencoder_gradients``
-            gives them: pairs of {e: how many gradients have 2**e <= abs(g) < 2**(e+1)} and max|g|.
+        gradients: a tensor, or frames in order as ``recorded.autoencoder_gradients`` gives
+            them: pairs of {e: how many gradients have 2**e <= abs(g) < 2**(e+1)} and max|g|.
 
     Raises:
         ValueError: no frame, or gradients that are all 0, inf or NaN. TraitError: ``k`` outside

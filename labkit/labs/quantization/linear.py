@@ -1,7 +1,8 @@
 """Linear layers on integers: one that trains as its integer version will run, and that version.
 
-``QuantLinear`` rounds in floating point and learns; ``convert`` gives the ``IntegerLinear`` that
-computes the same from integers. ``integer_linear`` is the sum behind it.
+``QuantLinear`` rounds in floating point and learns in ``labkit.training.train``, whose autocast
+leaves the rounding in float32; freeze its layers afterwards, and ``convert`` gives the
+``IntegerLinear`` that computes the same from integers. ``integer_linear`` is the sum behind it.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from labkit.devices.int8_products import int8_products_are_exact
 from labkit.formats import (
     QuantParams,
     choose,
-    dequantize_affine,
     fake_quantize,
     quantize_affine,
 )
@@ -165,8 +165,18 @@ class QuantLinear(nn.Linear):
 
 
 def quant_layers(model: nn.Module) -> list[QuantLinear]:
-    """The QuantLinear layers of a model, in order."""
-    return [layer for layer in model.modules() if isinstance(layer, QuantLinear)]
+    """The QuantLinear layers of a model, in order.
+
+    Raises:
+        ValueError: there is none, so that training would round nothing.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, QuantLinear)]
+    if not layers:
+        raise ValueError(
+            "no QuantLinear in this model, so nothing would be rounded: put them in place of its "
+            "linear layers first, with replace_linears and QuantLinear.from_linear"
+        )
+    return layers
 
 
 def replace_linears(
@@ -206,91 +216,3 @@ def dynamic(model: nn.Module) -> nn.Module:
         return IntegerLinear(quantize_affine(linear.weight, grid), grid.scale, bias)
 
     return replace_linears(model, in_integers)
-
-
-class StaticReader(nn.Module):
-    """Static quantization of a chain of linear layers and ReLUs, before it is converted.
-
-    Calibrate it with ``reader(images)``: it computes in float32, and an observer watches the inputs
-    and the output of each linear layer, behind its ReLU where it has one. ``convert`` then gives
-    the network in integers.
-
-    Raises:
-        ValueError: the model holds another layer than Flatten, Linear and ReLU.
-    """
-
-    def __init__(self, model: nn.Sequential, kind: Kind = "minmax") -> None:
-        super().__init__()
-        strangers = [m for m in model if not isinstance(m, nn.Flatten | nn.Linear | nn.ReLU)]
-        if strangers:
-            raise ValueError(f"{strangers[0]}: only Flatten, Linear and ReLU have integers here")
-        self.model = model
-        self.linears = [layer for layer in model if isinstance(layer, nn.Linear)]
-        self.observers = nn.ModuleList(Observer(kind) for _ in range(len(self.linears) + 1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        watching = iter(self.observers)
-        x = images
-        for layer in self.model:
-            if isinstance(layer, nn.Linear):
-                next(watching).observe(x)
-            x = layer(x)
-        next(watching).observe(x)
-        return x
-
-    def convert(self) -> "IntegerReader":
-        """The network in integers.
-
-        Raises:
-            RuntimeError: no batch has gone through the reader.
-        """
-        grids = [observer.freeze() for observer in self.observers]
-        return IntegerReader(self.linears, grids)
-
-
-class IntegerReader(nn.Module):
-    """A chain of linear layers in integers only: codes in, codes out, sums in int32.
-
-    A ReLU needs no code of its own: behind it the smallest value is 0, so the zero point is 0, and
-    what is negative saturates there.
-
-    Takes floats, N x ..., and gives the codes of the last layer's outputs, uint8, N x out.
-
-    Args:
-        linears: float layers.
-        grids: of the inputs of each, and of the output of the last; affine, 8 bits.
-    """
-
-    def __init__(self, linears: list[nn.Linear], grids: list[QuantParams]) -> None:
-        super().__init__()
-        self.grids = grids
-        for i, (linear, grid) in enumerate(zip(linears, grids, strict=False)):
-            rows = choose(*linear.weight.aminmax(dim=1), bits=8, symmetric=True, axis=0)
-            scale = grid.scale * rows.scale  # of the sums, so of the bias
-            bias = 0 * scale if linear.bias is None else linear.bias.detach()
-            self.register_buffer(f"weight{i}", quantize_affine(linear.weight, rows))
-            self.register_buffer(f"bias{i}", (bias / scale).round().int())
-            self.register_buffer(f"scale{i}", scale)
-
-    def forward(self, images: Tensor) -> Tensor:
-        codes = quantize_affine(images.flatten(1), self.grids[0])
-        for i, (before, after) in enumerate(zip(self.grids, self.grids[1:], strict=False)):
-            weight, bias, scale = (getattr(self, f"{name}{i}") for name in _STORED)
-            sums = integer_linear(codes, weight, int(before.zero_point)) + bias
-            # A device multiplies by an integer and shifts; float64 gives what that rounds to.
-            rescaled = (sums.double() * (scale.double() / after.scale)).round()
-            codes = (rescaled + after.zero_point).clamp(after.low, after.high).to(after.dtype)
-        return codes
-
-    def dequantized(self, images: Tensor) -> Tensor:
-        """The outputs as floats, float32, N x out."""
-        return dequantize_affine(self(images), self.grids[-1])
-
-
-_STORED = ("weight", "bias", "scale")
-
-
-def stored_bytes(model: nn.Module) -> int:
-    """The bytes of all parameters and buffers of a model, each in its own dtype."""
-    tensors = [*model.parameters(), *model.buffers()]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -12,58 +12,15 @@ from functools import partial
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint as recomputed
 
-from labkit.base.home import import_optional
 from labkit.emulation import emulate_gpu
 from labkit.measuring import work_and_memory
 from labkit.training import cross_entropy, trained_gpt
 from labkit.training.batches import Batch
 from labkit.training.models import SmallGPT
-
-
-class GPT2(nn.Module):
-    """transformers' GPT-2 from a local configuration, with random weights and SmallGPT's interface.
-
-    Takes tokens, int64, N x T with T at most ``context``, and gives logits, N x T x vocabulary. All
-    dropout rates are 0. Its head is the embedding of the tokens, transposed.
-
-    Attributes:
-        token: the embedding of the tokens. blocks: a ModuleList.
-
-    Raises:
-        ImportError: transformers is not installed.
-        ValueError: the heads do not divide the width.
-    """
-
-    def __init__(
-        self, vocabulary: int, context: int, width: int = 64, blocks: int = 2, heads: int = 4
-    ) -> None:
-        super().__init__()
-        if width % heads:
-            raise ValueError(f"{heads} heads cannot share a width of {width}; make it a multiple")
-        library = import_optional("transformers.models.gpt2.modeling_gpt2")
-        self.context = context
-        self.model = library.GPT2LMHeadModel(
-            library.GPT2Config(
-                vocab_size=vocabulary, n_positions=context, n_embd=width, n_layer=blocks,
-                n_head=heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-                bos_token_id=None, eos_token_id=None,
-            )
-        )  # fmt: skip
-
-    @property
-    def token(self) -> nn.Embedding:
-        return self.model.transformer.wte
-
-    @property
-    def blocks(self) -> nn.ModuleList:
-        return self.model.transformer.h
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.model(input_ids=tokens, use_cache=False).logits
 
 
 @contextmanager
@@ -91,7 +48,7 @@ def unigram_entropy(text: str) -> float:
 
 
 def training_bytes(
-    model: SmallGPT | GPT2, batch: Batch, *, precision: str = "bf16", checkpoint: bool = False
+    model: SmallGPT, batch: Batch, *, precision: str = "bf16", checkpoint: bool = False
 ) -> dict[str, int]:
     """The bytes that a step with AdamW holds, by kind: 16 a parameter, and the activations.
 

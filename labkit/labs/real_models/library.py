@@ -9,7 +9,6 @@ from torch import nn
 from labkit.base.home import import_optional
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
-from labkit.labs.real_models.language import GPT2
 from labkit.training import cross_entropy
 
 LEARNING_RATE, STEPS = 1e-5, 4
@@ -45,8 +44,12 @@ def loaded_run(dtype: torch.dtype | None = None, *, seed: int = 0) -> LoadedRun:
     library = import_optional("transformers.models.gpt2.modeling_gpt2")
     torch.manual_seed(seed)
     asked = {} if dtype is None else {"dtype": dtype}
+    config = library.GPT2Config(
+        vocab_size=68, n_positions=32, n_embd=64, n_layer=2, n_head=4, bos_token_id=None,
+        eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        GPT2(68, 32).model.to(torch.bfloat16).save_pretrained(folder)
+        library.GPT2LMHeadModel(config).to(torch.bfloat16).save_pretrained(folder)
         model = library.GPT2LMHeadModel.from_pretrained(folder, **asked).train()
     return _trained(model)
 

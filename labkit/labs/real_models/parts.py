@@ -30,7 +30,7 @@ _WIDTH = 64  # of a head
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class PartRun:
     """What a part computed, beside float64 of the same function on the same inputs."""
 
     exact: Tensor  # float64, VALUES of them
@@ -100,7 +100,7 @@ def _attend(q: Tensor, k: Tensor, repairs: Set[str]) -> tuple[Tensor, Tensor]:
     return out[0, :VALUES], scores[0]
 
 
-def _attention(level: int, dtype: torch.dtype, repairs: Set[str]) -> Run:
+def _attention(level: int, dtype: torch.dtype, repairs: Set[str]) -> PartRun:
     query, keys = _query_and_keys()
     q, k = query * 2.0 ** (level - level // 2), keys * 2.0 ** (level // 2)
     exact, true = _attend(q.double(), k.double(), repairs - {"fused"})
@@ -126,7 +126,7 @@ def _head() -> tuple[Tensor, Tensor]:
     return _bf16(hidden), _bf16(torch.randn(VALUES, _WIDTH, generator=generator) / 8)
 
 
-def _logits(level: int, dtype: torch.dtype, repairs: Set[str]) -> Run:
+def _logits(level: int, dtype: torch.dtype, repairs: Set[str]) -> PartRun:
     hidden, weight = _head()
     offset = torch.full((VALUES,), 2.0**level)
     cap = HEAD_CAP if "cap" in repairs else None
@@ -147,9 +147,9 @@ def _capped(scores: Tensor, cap: float | None) -> Tensor:
 
 def _softmaxed(
     exact: Tensor, computed: Tensor, *, true: Tensor, scores: Tensor, cap: float | None, wide: bool
-) -> Run:
+) -> PartRun:
     first, second = true.topk(2).values.tolist()
-    return Run(
+    return PartRun(
         exact=exact,
         computed=computed.double(),
         wide=wide,
@@ -170,7 +170,7 @@ def _passes(weights: Tensor, scores: Tensor, cap: float | None) -> float:
 # ---------------------------------------------------------------- angles and means
 
 
-def _angles(level: int, dtype: torch.dtype, repairs: Set[str]) -> Run:
+def _angles(level: int, dtype: torch.dtype, repairs: Set[str]) -> PartRun:
     positions = torch.tensor([2**level + 1])
     even = torch.arange(0, 2 * VALUES, 2) / (2 * VALUES)
     inverse = 10000.0**-even
@@ -180,7 +180,7 @@ def _angles(level: int, dtype: torch.dtype, repairs: Set[str]) -> Run:
         if "after" in repairs:
             angles = angles.float()
         computed = angles.cos().double()
-    return Run(
+    return PartRun(
         exact=exact,
         computed=computed,
         wide="before" in repairs,
@@ -197,7 +197,7 @@ def _tokens() -> Tensor:
     return _bf16(torch.arange(24.0, 24 + 2 * VALUES, 2) + 4 * noise)
 
 
-def _mean(level: int, dtype: torch.dtype, repairs: Set[str]) -> Run:
+def _mean(level: int, dtype: torch.dtype, repairs: Set[str]) -> PartRun:
     tokens = _tokens()[: 2**level + 1]
     mask = torch.ones(len(tokens))
     total = tokens.double().sum(0)
@@ -206,7 +206,7 @@ def _mean(level: int, dtype: torch.dtype, repairs: Set[str]) -> Run:
         hidden = tokens if wide else tokens.to(dtype)
         sums = hidden.sum(0)
         computed = sums / mask.to(hidden.dtype).sum()
-    return Run(
+    return PartRun(
         exact=total / len(tokens),
         computed=computed.double(),
         wide=wide,
@@ -216,7 +216,7 @@ def _mean(level: int, dtype: torch.dtype, repairs: Set[str]) -> Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ModelPart:
     """A part of a model: what is set, what can be repaired, and the words for both."""
 
     title: str
@@ -225,7 +225,7 @@ class Part:
     more: int = 0  # added to the power of 2
     start: int
     repairs: dict[str, str]
-    run: Callable[[int, torch.dtype, Set[str]], Run]  # of level, 16-bit dtype, repairs
+    run: Callable[[int, torch.dtype, Set[str]], PartRun]  # of level, 16-bit dtype, repairs
     values: str  # what is drawn
     signed: bool = False  # whether bars go both ways
     held: str
@@ -235,7 +235,7 @@ class Part:
 
 
 PARTS = {
-    "attention": Part(
+    "attention": ModelPart(
         title="attention",
         dial="Largest score before repairs",
         levels=range(15),
@@ -253,7 +253,7 @@ PARTS = {
         apart="the two largest scores differ by",
         goal=(12, "BF16"),
     ),
-    "angles": Part(
+    "angles": ModelPart(
         title="rotary angles",
         dial="Position",
         levels=range(18),
@@ -268,7 +268,7 @@ PARTS = {
         signed=True,
         more=1,
     ),
-    "logits": Part(
+    "logits": ModelPart(
         title="logits of the head",
         dial="Offset of all logits",
         levels=range(10),
@@ -284,7 +284,7 @@ PARTS = {
         apart="the two largest logits differ by",
         goal=(8, "BF16"),
     ),
-    "mean": Part(
+    "mean": ModelPart(
         title="mean over tokens",
         dial="Tokens",
         levels=range(4, 15),

@@ -12,7 +12,7 @@ import traitlets
 
 from labkit.formats import BF16, FP16, FP32, FloatFormat, spacing
 from labkit.labs.engine.described import AskingWidget
-from labkit.labs.real_models.parts import LIMIT, PARTS, PASSING, VALUES, Run
+from labkit.labs.real_models.parts import LIMIT, PARTS, PASSING, VALUES, PartRun
 
 FORMATS = {"BF16": BF16, "FP16": FP16}
 _DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16}
@@ -99,10 +99,10 @@ class CrashRig(AskingWidget):
 
     # ------------------------------------------------------------ what is computed
 
-    def _run(self, repairs: Set[str]) -> Run:
+    def _run(self, repairs: Set[str]) -> PartRun:
         return PARTS[self.part].run(self.level, _DTYPES[self.format_name], frozenset(repairs))
 
-    def _judge(self, run: Run) -> None:
+    def _judge(self, run: PartRun) -> None:
         level, format_name = PARTS[self.part].goal
         if self.level < level or self.format_name != format_name or not run.holds:
             return
@@ -187,13 +187,13 @@ class CrashRig(AskingWidget):
     def _value(self) -> str:
         return f"{2**self.level + PARTS[self.part].more:,}"
 
-    def _format(self, run: Run) -> tuple[str, FloatFormat]:
+    def _format(self, run: PartRun) -> tuple[str, FloatFormat]:
         return ("float32", FP32) if run.wide else (self.format_name, FORMATS[self.format_name])
 
-    def _gap(self, run: Run) -> float:
+    def _gap(self, run: PartRun) -> float:
         return spacing(run.held, self._format(run)[1]) if math.isfinite(run.held) else math.inf
 
-    def _scale(self, run: Run) -> dict:
+    def _scale(self, run: PartRun) -> dict:
         """The gap and what must stay apart, as lengths from 0 to 1 on one linear scale."""
         gap, name = self._gap(run), self._format(run)[0]
         finite = math.isfinite(gap)
@@ -206,7 +206,7 @@ class CrashRig(AskingWidget):
             "apart_text": f"{part.apart} {_short(run.apart)}",
         }
 
-    def _reading(self, run: Run) -> str:
+    def _reading(self, run: PartRun) -> str:
         part, (name, _) = PARTS[self.part], self._format(run)
         if not math.isfinite(run.held):
             return (
@@ -233,7 +233,7 @@ class CrashRig(AskingWidget):
         return targets
 
 
-def _verdict(run: Run) -> str:
+def _verdict(run: PartRun) -> str:
     if run.broken:
         return f"{run.broken} of {VALUES} values are inf or NaN."
     side = "within" if run.error <= LIMIT else "above"
@@ -246,7 +246,7 @@ def _verdict(run: Run) -> str:
     return words
 
 
-def _farthest(run: Run) -> str:
+def _farthest(run: PartRun) -> str:
     """The value that is farthest from its exact one, or the first that is inf or NaN."""
     place = int((run.computed - run.exact).abs().nan_to_num(math.inf, math.inf).argmax())
     computed, exact = run.computed[place].item(), run.exact[place].item()
@@ -257,7 +257,7 @@ def _word(x: float) -> str:
     return "NaN" if math.isnan(x) else f"{x:.3g}"
 
 
-def _bars(run: Run) -> list[dict]:
+def _bars(run: PartRun) -> list[dict]:
     """Each value as heights from -1 to 1; a computed value that is not finite has its name."""
     finite = run.computed[run.computed.isfinite()]
     top = torch.cat([run.exact, finite]).abs().max().item()

@@ -19,8 +19,9 @@ from labkit.labs.choosing_precision.sensitivity import (
     text_pieces,
 )
 from labkit.labs.quantization.weights import group_quantize
+from labkit.labs.real_models.resnet import SmallResNet
 from labkit.training import cross_entropy, trained_gpt
-from labkit.training.models import SmallCNN, SmallResNet
+from labkit.training.models import SmallCNN
 
 
 def network(seed=0):

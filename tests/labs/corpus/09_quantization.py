@@ -1376,18 +1376,18 @@ def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
     return y.clamp(0, 255).to(torch.uint8), grid.scale.item(), grid.zero_point.item()
 
 
-# %% wrong integer-linear: labkit's chain of integer layers, of one
-#    says: uses `labkit.labs.quantization.linear.IntegerReader`
+# %% wrong integer-linear: labkit's integer layer
+#    says: uses `labkit.labs.quantization.linear.IntegerLinear`
 def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
-    from labkit.formats import QuantParams, choose
-    from labkit.labs.quantization.linear import IntegerReader
+    from labkit.formats import QuantParams, choose, quantize_affine
+    from labkit.labs.quantization.linear import IntegerLinear
 
     zero = torch.tensor(zx, dtype=torch.int32)
     of_x = QuantParams(scale=torch.tensor(sx), zero_point=zero, low=0, high=255)
     of_y = choose(lo, hi, bits=8, symmetric=False)
-    reader = IntegerReader([torch.nn.Linear(*reversed(w.shape))], [of_x, of_y])
-    reader.weight0, reader.scale0, reader.bias0 = w, sx * sw, (bias / (sx * sw)).round().int()
-    return reader((x.float() - zx) * sx), of_y.scale.item(), of_y.zero_point.item()
+    layer = IntegerLinear(w, sw, (bias / (sx * sw)).round() * (sx * sw), of_x)
+    y = layer((x.float() - zx) * sx)
+    return quantize_affine(y, of_y), of_y.scale.item(), of_y.zero_point.item()
 
 
 # %% wrong fake-quant: labkit's

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from labkit.labs.detective import causes, nan_detective
-from labkit.labs.detective.broken_runs import Recipe, run
+from labkit.labs.detective.broken_runs import RunSettings, traced_run
 from labkit.labs.detective.causes import CAUSES
 from labkit.labs.detective.instruments import INSTRUMENTS, Reading, first_bad_loss, learns
 from labkit.labs.detective.nan_detective import (
@@ -60,7 +60,9 @@ def fake(instrument: str, finding: str) -> Reading:
 # On a CPU a run in TF32 is one in FP32, and says so.
 @pytest.mark.parametrize("precision", [name for name in PRECISIONS if name != "tf32"])
 def test_the_sound_run_trains_in_every_precision(precision):
-    losses = [step.loss for step in run(Recipe(precision=precision, empty_steps=(4, 11)))]
+    losses = [
+        step.loss for step in traced_run(RunSettings(precision=precision, empty_steps=(4, 11)))
+    ]
     assert all(map(math.isfinite, losses)) and learns(losses)
 
 
@@ -98,10 +100,10 @@ def test_the_median_of_the_cheapest_proofs_has_three_queries(seeds):
 @pytest.mark.parametrize("cause", CAUSES)
 def test_every_case_trains_once_its_cause_is_repaired(cause, seed):
     case, _ = case_of(cause, seed)
-    repaired = CAUSES[cause].repaired(case._recipe)
-    changed = {k for k, v in vars(repaired).items() if v != getattr(case._recipe, k)}
+    repaired = CAUSES[cause].repaired(case._settings)
+    changed = {k for k, v in vars(repaired).items() if v != getattr(case._settings, k)}
     assert changed == set(CAUSES[cause].repair), "the repair is the change of that and no more"
-    losses = [step.loss for step in run(repaired)]
+    losses = [step.loss for step in traced_run(repaired)]
     assert all(map(math.isfinite, losses)) and learns(losses)
 
 
@@ -150,7 +152,7 @@ def test_a_run_that_has_not_broken_makes_no_case(monkeypatch):
 
 def test_a_cause_breaks_in_other_settings_for_other_seeds():
     for cause in CAUSES.values():
-        settings = {replace(cause.recipe(seed), seed=0) for seed in range(8)}
+        settings = {replace(cause.settings(seed), seed=0) for seed in range(8)}
         assert len(settings) > 1, cause.id
 
 
@@ -176,17 +178,17 @@ def test_the_first_bad_value_is_where_the_mistake_is():
 def test_what_the_recipe_spoils_comes_at_its_step_and_is_read_there():
     for cause, words in (("nan-pixel", "1 NaN among the pixels"), ("mean-of-nothing", "0 with a")):
         case, readings = case_of(cause, 1)
-        assert first_bad_loss(case._steps) == case._recipe.bad_step
-        assert f"Step {case._recipe.bad_step}" in readings["batch"].text.en
+        assert first_bad_loss(case._steps) == case._settings.bad_step
+        assert f"Step {case._settings.bad_step}" in readings["batch"].text.en
         assert words in readings["batch"].text.en
     case, readings = case_of("mask-overflow", 1)
-    assert first_bad_loss(case._steps) == case._recipe.empty_steps[0]
+    assert first_bad_loss(case._steps) == case._settings.empty_steps[0]
     assert "1 with every row masked" in readings["batch"].text.en
 
 
 def test_scaled_gradients_that_are_clipped_shrink_by_the_scale():
     case, readings = case_of("clip-before-unscale", 0)
-    last = run(case._recipe)[-1]
+    last = traced_run(case._settings)[-1]
     norm = torch.cat([g.flatten() for g in last.gradients.values()]).double().norm().item()
     # The limit of 1 was put on the gradients times 2**16.
     assert last.loss_scale == 2.0**16
@@ -207,8 +209,8 @@ def test_underflow_is_every_gradient_and_a_stall_is_none():
 
 def reading_of(gradients: Tensor) -> Reading:
     """What the instrument reads of one sound step with these gradients."""
-    (step,) = run(Recipe(steps=1))
-    return INSTRUMENTS["gradients"].read(Recipe(), [replace(step, gradients={"w": gradients})])
+    (step,) = traced_run(RunSettings(steps=1))
+    return INSTRUMENTS["gradients"].read(RunSettings(), [replace(step, gradients={"w": gradients})])
 
 
 def test_gradients_that_dead_units_take_away_are_not_called_zeros():
@@ -222,7 +224,7 @@ def test_gradients_that_dead_units_take_away_are_not_called_zeros():
 
 
 def test_gradients_a_hundred_times_as_long_as_a_sound_run_s_are_large():
-    (sound,) = run(Recipe(steps=1))
+    (sound,) = traced_run(RunSettings(steps=1))
     norm = torch.cat([g.flatten() for g in sound.gradients.values()]).norm().item()
     unit = torch.full((100,), 0.1)  # its norm is 1
     assert reading_of(norm * unit).finding == causes.ORDINARY
@@ -232,12 +234,12 @@ def test_gradients_a_hundred_times_as_long_as_a_sound_run_s_are_large():
 
 def test_a_scale_that_nobody_checks_doubles_on_time():
     case, _ = case_of("unchecked-scale", 0)
-    interval = case._recipe.growth_interval
+    interval = case._settings.growth_interval
     assert [s.loss_scale for s in case._steps] == [2.0 ** (16 + s // interval) for s in range(60)]
 
 
 def test_the_square_root_skips_every_step_and_moves_no_weight():
-    steps = run(CAUSES["root-of-zero"].recipe(0))
+    steps = traced_run(CAUSES["root-of-zero"].settings(0))
     assert all(step.skipped for step in steps)
     assert torch.equal(steps[0].before, steps[-1].after)
 

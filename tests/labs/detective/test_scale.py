@@ -21,7 +21,7 @@ SEEDS = range(26)  # every cause twice
 
 
 def readings_of(cause, seed):
-    job = SCALE_CAUSES[cause].recipe(seed)
+    job = SCALE_CAUSES[cause].settings(seed)
     telemetry = simulate(job)
     return telemetry, {n: i.read(job, telemetry) for n, i in SCALE_INSTRUMENTS.items()}
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from traitlets import TraitError
 
+from labkit.labs.loss_scaling.recorded import autoencoder_gradients
 from labkit.labs.loss_scaling.widget_gradient_window import (
     FRAME_STEPS,
     GOAL_HELD,
@@ -14,7 +15,6 @@ from labkit.labs.loss_scaling.widget_gradient_window import (
     GradientFrame,
     GradientWindow,
 )
-from labkit.training.data import autoencoder_gradients
 
 
 def press(widget: GradientWindow, **wanted) -> dict:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from traitlets import TraitError
 
-from labkit.labs.real_models.parts import LIMIT, PARTS, Run, _head, _query_and_keys, _tokens
+from labkit.labs.real_models.parts import LIMIT, PARTS, PartRun, _head, _query_and_keys, _tokens
 from labkit.labs.real_models.widget_crash_rig import CrashRig
 
 NUMPY = {"BF16": ml_dtypes.bfloat16, "FP16": np.float16}
@@ -18,7 +18,7 @@ TORCH = {"BF16": torch.bfloat16, "FP16": torch.float16}
 GAPS = {"BF16": 2.0**-8, "FP16": 2.0**-11}  # half a gap, relative
 
 
-def run(part: str, level: int, format_name: str, *repairs: str) -> Run:
+def run(part: str, level: int, format_name: str, *repairs: str) -> PartRun:
     return PARTS[part].run(level, TORCH[format_name], frozenset(repairs))
 
 

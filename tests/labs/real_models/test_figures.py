@@ -4,7 +4,7 @@ import torch
 
 from labkit.labs.real_models.attention import CrashRun
 from labkit.labs.real_models.figures import crash_picture, pictures_picture, ring_picture
-from labkit.labs.real_models.gan import ring
+from labkit.labs.real_models.gan import ring_points
 
 LIVED = CrashRun(losses=(4.0,) * 90 + (2.0,) * 10, largest_score=5.6, died=None)
 DIED = CrashRun(losses=(4.0, 3.0, 3.5), largest_score=9e4, died=3)
@@ -32,7 +32,7 @@ def test_a_run_that_died_has_a_cross_at_its_last_loss():
 
 
 def test_a_ring_counts_the_blobs_that_its_samples_find():
-    data = ring(400, torch.Generator().manual_seed(0))
+    data = ring_points(400, torch.Generator().manual_seed(0))
     few = data[data[:, 0] > 1.0]  # three blobs: at 0 and at 45 degrees on both sides
     picture = ring_picture({"FP32": data, "BF16 average": few}, data)
     assert "FP32: 8 of 8 blobs; BF16 average: 3 of 8 blobs." in picture.alt

@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 
+from labkit.labs.real_models.resnet import SmallResNet
 from labkit.training import evaluate, train
 from labkit.training.data import batches, digits
-from labkit.training.models import SmallResNet
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,14 @@ from functools import cache
 import pytest
 import torch
 
-from labkit.base.home import DATA, read_manifest
+from labkit.base.manifest import read_manifest
+from labkit.base.paths import DATA
 from labkit.labs.engine import Mistake, codec
 from labkit.labs.ship_it import checks
 from labkit.labs.ship_it.checks import check_compress
 from labkit.labs.ship_it.packed import in_integers, pack, total_bytes, unpacked
 from labkit.labs.ship_it.scoring import BUDGETS, divergence, pieces, sampled, shapes
-from labkit.labs.ship_it.variants import network, noisy, relabelled
+from labkit.labs.ship_it.variants import network, relabelled, with_noise
 from labkit.training import trained_gpt
 from labkit.training.data import shakespeare_split
 
@@ -89,7 +90,7 @@ def test_noise_moves_a_network_farther_than_the_first_budget_allows():
     public = trained_gpt().state_dict()
     tokens = pieces(shakespeare_split()[1], 40)
     for seed in range(3):
-        other = noisy(public, torch.Generator().manual_seed(seed))
+        other = with_noise(public, torch.Generator().manual_seed(seed))
         assert divergence(other, public, tokens) > 10 * BUDGETS[120_000].none
 
 
@@ -214,7 +215,7 @@ def test_one_budget_that_raises_costs_that_budget_alone():
 def test_a_report_in_place_of_networks_earns_nothing():
     for forged in ([], [None] * 3, {"score": 1.0}, [[{}, 0.0]] * 3, 1.0):
         report = {"outcome": "value", "value": forged, "printed": "", "warned": []}
-        assert check_compress.verdict(codec.encode_value(report)).score == 0
+        assert check_compress.verdict(codec.encode(report)).score == 0
 
 
 def test_computing_time_is_limited_for_all_three_budgets_together():

@@ -110,7 +110,7 @@ def run_integer_linear(integer_linear, seed):
     run_integer_linear,
     own_work=(
         "labkit.labs.quantization.linear.integer_linear",
-        "labkit.labs.quantization.linear.IntegerReader",
+        "labkit.labs.quantization.linear.IntegerLinear",
     ),
 )
 def check_integer_linear(found, seed):
