@@ -1,10 +1,9 @@
 """Speeds, paired in one run: ``python -m tests.bench quantize``, ``emulation`` or ``grading``.
 
-All candidates take turns inside each round, in every second round in the opposite order, so a busy
-machine slows all of them. The first candidate is what the others are compared with, and it runs
-twice a round: the row "A/A" says how far equal work may differ. A row is the median of a
-candidate's times, and the median and the range of its ratios to the first one within rounds.
-Nothing is asserted.
+All candidates take turns inside each round (``labkit.measuring.timing``), so a busy machine slows
+all of them. The first candidate is what the others are compared with, and it runs twice a round:
+the A/A control says how far equal work may differ. Five rounds or more have an interval. Nothing is
+asserted.
 
 ``quantize``: ``--size`` million float32 values on one thread; below 1,048,576 numba takes no part.
 ``emulation``: training steps of four small networks on one thread, ``--size`` steps to a turn.
@@ -16,14 +15,16 @@ import argparse
 import copy
 import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.home import NOTEBOOKS
 from labkit.course.lab_source import Lab, read_lab
+from labkit.devices.probe import described
 from labkit.emulation import emulate_gpu
 from labkit.formats import E4M3, quantize, rounding_kernel
 from labkit.grading.nbgrader.exported_course import write_course
 from labkit.labs.real_models.resnet import SmallResNet
+from labkit.measuring.timing import Measurement, Timing, take_turns
 from labkit.training.models import SmallCNN, SmallGPT, mlp
 
 Run = Callable[[], float]
@@ -46,21 +49,19 @@ Run = Callable[[], float]
 
 
 def compare(title: str, runs: dict[str, Run], *, rounds: int, warm_up: bool = True) -> None:
-    """Let the candidates take turns, and print their times and ratios."""
-    first = next(iter(runs))
-    runs = {first: runs[first], "A/A": runs[first], **runs}
+    """Let the candidates take turns, the first one twice, and print what came of it."""
+    arms = [*runs.values(), next(iter(runs.values()))]
     if warm_up:
-        for run in runs.values():
-            run()
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(rounds):
-        for name in list(runs)[:: 1 if number % 2 == 0 else -1]:
-            taken[name].append(runs[name]())
-    print(f"\n{title}\n{'':36}{'ms':>12}{f'times {first}':>28}")
-    for name, seconds in taken.items():
-        ratios = [a / b for a, b in zip(seconds, taken[first], strict=True)]
-        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"{name:36}{1e3 * statistics.median(seconds):12,.2f}{spread:>28}", flush=True)
+        for arm in arms:
+            arm()
+    *columns, again = zip(*islice(take_turns(arms), rounds), strict=True)
+    timings = [Timing("run", name, seconds=own) for name, own in zip(runs, columns, strict=True)]
+    timings[0] = replace(timings[0], again=again)
+    device, now = described("cpu").name, datetime.now(UTC).isoformat()
+    found = Measurement(
+        device=device, torch=torch.__version__, measured=now, timings=tuple(timings)
+    )
+    print(f"\n{title}\n{found.describe()}", flush=True)
 
 
 def timed(run: Callable[[], object], repeats: int = 1) -> float:

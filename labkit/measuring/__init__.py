@@ -1,15 +1,15 @@
 """Measure: how fast a dtype or a precision is here, whether accuracy holds, and where a step loses.
 
 ``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
-rounds of ``arms`` (its records are in ``report``); ``quality`` asks whether the accuracy is the
-same. ``verdicts`` says what pairs show against a margin. ``live_bytes`` counts the bytes that are
-alive, ``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such
-results of named machines. ``ledger`` is the table of what the labs made of the course's GPT.
+rounds of ``timing``, which shows them; ``quality`` asks whether the accuracy is the same.
+``verdicts`` says what pairs show against a margin. ``live_bytes`` counts the bytes that are alive,
+``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such results of
+named machines. ``ledger`` is the table of what the labs made of the course's GPT.
 """
 
 from typing import TYPE_CHECKING
 
-from labkit.base.lazy import lazily
+from labkit.base.home import lazily
 
 if TYPE_CHECKING:
     from labkit.measuring.efficiency import (
@@ -20,26 +20,23 @@ if TYPE_CHECKING:
         work_and_memory,
     )
     from labkit.measuring.quality import Impact, accuracy_impact
-    from labkit.measuring.report import Benchmark, ModeResult
     from labkit.measuring.speed import benchmark
-    from labkit.measuring.throughput import Measurement, measure
-    from labkit.measuring.verdicts import TimeVerdict, Verdict, time_verdict, verdict
+    from labkit.measuring.throughput import measure
+    from labkit.measuring.timing import Measurement, Timing
+    from labkit.measuring.verdicts import Verdict, verdict
 
 __all__ = [
-    "Benchmark",
     "Casts",
     "Impact",
     "Measurement",
     "Misaligned",
-    "ModeResult",
-    "TimeVerdict",
+    "Timing",
     "Verdict",
     "accuracy_impact",
     "benchmark",
     "count_casts",
     "measure",
     "misaligned",
-    "time_verdict",
     "verdict",
     "work_and_memory",
 ]
@@ -49,9 +46,9 @@ __getattr__ = lazily(
     {
         "efficiency": "Casts Misaligned count_casts misaligned work_and_memory",
         "quality": "Impact accuracy_impact",
-        "report": "Benchmark ModeResult",
         "speed": "benchmark",
-        "throughput": "Measurement measure",
-        "verdicts": "TimeVerdict Verdict time_verdict verdict",
+        "throughput": "measure",
+        "timing": "Measurement Timing",
+        "verdicts": "Verdict verdict",
     },
 )

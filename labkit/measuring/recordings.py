@@ -19,8 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils import collect_env
 
-from labkit.base.files import replace_file
-from labkit.base.paths import DATA
+from labkit.base.home import DATA, replace_file
 from labkit.measuring.speed import Make, benchmark
 from labkit.measuring.throughput import measure
 from labkit.measuring.timing import Measurement

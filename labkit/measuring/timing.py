@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from matplotlib.ticker import AutoLocator, NullLocator
 
-from labkit.base.pictures import BLUE, GREY, Picture, new_axes
+from labkit.base.home import BLUE, GREY, Picture, new_axes
 from labkit.measuring.showing import readable_bytes, table
 from labkit.measuring.verdicts import CONTROL_MARGIN, TIME_MARGIN, Verdict, verdict
 

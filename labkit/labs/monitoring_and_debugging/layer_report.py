@@ -28,7 +28,6 @@ from labkit.formats import FP16
 from labkit.formats.dtypes import name_of
 from labkit.formats.histograms import RangeReport, range_report
 from labkit.labs.detective.causes import CAUSES
-from labkit.labs.monitoring_and_debugging.monitor import real_values
 from labkit.measuring.live_bytes import plain_parts
 from labkit.training.precision import check_values
 
@@ -125,7 +124,7 @@ def layer_report(model: nn.Module, *, scale: float = 1.0) -> LayerReport:
 
 
 def _row(name: str, gradient: Tensor, scale: float) -> LayerRow:
-    values = real_values(gradient)
+    values = _real_values(gradient)
     finite = values[values.isfinite()]
     largest = finite.abs().max().item() if finite.numel() else 0.0
     return LayerRow(
@@ -135,6 +134,16 @@ def _row(name: str, gradient: Tensor, scale: float) -> LayerRow:
         headroom=FP16.max / largest if largest else math.inf,
         suggested_scale=_suggested(largest / scale) if largest else None,
     )
+
+
+def _real_values(gradient: Tensor) -> Tensor:
+    """The values of a gradient: of a sharded one all, of a sparse one its own, both complex parts.
+
+    Where gradients are sharded, all ranks call this together.
+    """
+    values = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient.detach()
+    values = values.coalesce().values() if values.is_sparse else values
+    return torch.view_as_real(values) if values.is_complex() else values
 
 
 def _suggested(largest: float) -> float:

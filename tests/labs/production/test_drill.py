@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from labkit.labs.production.memory import Memory
 from torch import nn
 
 from labkit.devices import Description, device_of
 from labkit.labs.choosing_precision.selector import select
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
 from labkit.labs.production.drill import drill
-from labkit.labs.production.memory import Memory
 from labkit.labs.production.respond import Plan
 from labkit.labs.production.solutions import Checkpoints, respond
 from labkit.training import Monitor

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from labkit.base.transformers import import_transformers
+from labkit.base.home import import_optional
 from labkit.labs.real_models.library import loaded_run
 
 
@@ -18,7 +18,7 @@ def test_a_checkpoint_in_bf16_is_loaded_as_bf16_and_most_weights_stay():
 
 def test_nothing_of_bert_is_nan_in_a_row_of_padding():
     """The library's own masks are safe: what breaks is the pooling that people write."""
-    modeling = import_transformers("transformers.models.bert.modeling_bert")
+    modeling = import_optional("transformers.models.bert.modeling_bert")
     config = modeling.BertConfig(
         vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, max_position_embeddings=32, num_labels=3,

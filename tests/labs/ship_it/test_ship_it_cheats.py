@@ -7,8 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from labkit.base.manifest import read_manifest
-from labkit.base.paths import DATA
+from labkit.base.home import DATA, read_manifest
 from labkit.labs.engine import Mistake, codec
 from labkit.labs.ship_it import checks
 from labkit.labs.ship_it.checks import check_compress
@@ -215,7 +214,7 @@ def test_one_budget_that_raises_costs_that_budget_alone():
 def test_a_report_in_place_of_networks_earns_nothing():
     for forged in ([], [None] * 3, {"score": 1.0}, [[{}, 0.0]] * 3, 1.0):
         report = {"outcome": "value", "value": forged, "printed": "", "warned": []}
-        assert check_compress.verdict(codec.encode(report)).score == 0
+        assert check_compress.verdict(codec.encode_value(report)).score == 0
 
 
 def test_computing_time_is_limited_for_all_three_budgets_together():
