@@ -22,9 +22,9 @@ def _declare_doctor(parser: ArgumentParser) -> None:
 def _doctor(options: Namespace) -> int:
     """Will the course run here? What is missing, and how to get it."""
     if options.grader:
-        from labkit.grading.sandbox import readiness
+        from labkit.grading.sandbox import sandbox_state
 
-        found = readiness.sandbox_state()
+        found = sandbox_state.sandbox_state()
         facts = {"ready": found.ready, **dataclasses.asdict(found)}
         works = found.ready
     else:

@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import TextIO
 
 from labkit.base.home import full_name
-from labkit.grading.course import CourseLab, missing_libraries, read_course
+from labkit.grading.course_labs import CourseLab, missing_libraries, read_course
 from labkit.grading.intake.deliveries import IntakeError, deliveries_in
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.intake.roster import Override, TableError, read_overrides, read_roster
 from labkit.grading.judge import batch, cluster
 from labkit.grading.judge.batch import Engine, Submission
 from labkit.grading.judge.cluster import ClusterError
-from labkit.grading.judge.ledger import Basis, GradeLedger, LedgerError
+from labkit.grading.judge.grade_ledger import Basis, GradeLedger, LedgerError
 from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader import gradebook
 from labkit.grading.nbgrader.gradebook import GradebookError
 from labkit.grading.records import GradingSettings
 from labkit.grading.report import (
-    attention,
     canvas,
     feedback,
     leaderboard,
@@ -36,6 +35,7 @@ from labkit.grading.report import (
     lms,
     moodle,
     names,
+    noteworthy,
     scores,
     summary,
     tables,
@@ -182,7 +182,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         upload = make_upload(sheets)
         alike = likeness.likenesses(chosen, course)
         beside = [*of_all, *upload.remarks, *likeness.remarks(alike)]
-        remarks = attention.remarks_on(sheets, only, beside)
+        remarks = noteworthy.remarks_on(sheets, only, beside)
         try:
             _write(outputs, sheets, remarks, alike, course, settings.secret)
             feedback.write_pages(
@@ -209,7 +209,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
 
     unwritten = _write_gradebook(options.gradebook, sheets, course) if options.gradebook else ""
     _say_changes(scores.changes(before, now), unmet)
-    _say(*attention.lines(remarks, outputs.remarks.name))
+    _say(*noteworthy.lines(remarks, outputs.remarks.name))
     _say(
         f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},",
         f"{outputs.remarks.name}, {outputs.summary.name}, {outputs.names.name} and",
@@ -222,7 +222,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         _say(f"{outputs.of(options.lms).name}/ holds what to upload to {options.lms.title()}.")
     if unwritten:
         _say(unwritten, to=sys.stderr)
-    return ALL_GRADED if attention.all_well(remarks) and not unwritten else SOME_UNGRADED
+    return ALL_GRADED if noteworthy.all_well(remarks) and not unwritten else SOME_UNGRADED
 
 
 def _lab(name: str | None, course: dict[str, CourseLab]) -> str | None:

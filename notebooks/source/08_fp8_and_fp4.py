@@ -187,7 +187,7 @@ check_to_fp8(to_fp8)
 cast = yours(to_fp8, ours.to_fp8)
 
 # %%
-from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
+from labkit.labs.fp8_and_fp4.layer_tensors import layer_tensors, sqnr
 
 activation, gradient = layer_tensors()  # 2,048 characters x 64 and x 256
 codes, descale = cast(gradient, torch.float8_e4m3fn)
@@ -463,7 +463,7 @@ BlockBench()
 
 # %%
 import pandas as pd
-from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
+from labkit.labs.fp8_and_fp4.layer_tensors import layer_tensors, sqnr
 
 activation, gradient = layer_tensors()
 casts = {

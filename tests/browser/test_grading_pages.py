@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
 from labkit.grading.report.feedback import feedback

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from labkit.base.home import NOTEBOOKS
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
+from labkit.grading.intake.notebooks_read import read_notebook
 from labkit.grading.intake.reader import understand_apart
-from labkit.grading.intake.reading import read_notebook
 from labkit.grading.intake.selecting import select_cells
 from labkit.grading.records import GradedExercise, Outcome, Work
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from handing_in import LAB, as_bytes, small
 from quick_grader import answer
 
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.intake.deliveries import Handed
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.intake.roster import Student

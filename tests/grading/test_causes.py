@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from labkit.grading.judge.causes import makers, with_causes
+from labkit.grading.judge.error_causes import makers, with_causes
 from labkit.grading.judge.snapshot import CellError
 from labkit.grading.records import Work
 

@@ -12,7 +12,7 @@ from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.__main__ import main
 from labkit.base.home import NOTEBOOKS
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
 from labkit.grading.report.feedback import feedback

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from labkit.grading.sandbox import groups, readiness, watching
+from labkit.grading.sandbox import groups, sandbox_state, watching
 
 MOUNTS = """\
 23 27 0:22 / /sys rw,relatime - sysfs sysfs rw
@@ -103,6 +103,6 @@ def test_a_group_that_is_gone_is_empty(own):
 
 @pytest.mark.parametrize(("home", "words"), [(None, "counts it"), ("/group", "has a cgroup")])
 def test_the_doctor_says_how_memory_is_bounded(monkeypatch, home, words):
-    monkeypatch.setattr(readiness.sandbox, "why_not", lambda: None)
-    monkeypatch.setattr(readiness.groups, "home", lambda: home)
-    assert words in str(readiness.sandbox_state())
+    monkeypatch.setattr(sandbox_state.sandbox, "why_not", lambda: None)
+    monkeypatch.setattr(sandbox_state.groups, "home", lambda: home)
+    assert words in str(sandbox_state.sandbox_state())

@@ -13,7 +13,7 @@ from handing_in import RIGHT_ULP, as_bytes, cell_of, code, unsolved, with_answer
 from submissions import graded
 
 from labkit.base.home import NOTEBOOKS
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 
 COURSE = read_course()
 SETUP = COURSE[LAB].setup

@@ -16,7 +16,7 @@ from handing_in import LAB, POINTS, as_bytes, code, small
 from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.grading import command
-from labkit.grading.intake.reading import LARGEST
+from labkit.grading.intake.notebooks_read import LARGEST
 
 
 class Grader(QuickGrader):

@@ -21,9 +21,9 @@ from handing_in import (
 )
 from submissions import graded
 
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
+from labkit.grading.intake.notebooks_read import Unreadable
 from labkit.grading.intake.reader import understand_apart
-from labkit.grading.intake.reading import Unreadable
 
 COURSE = read_course()
 CHECK = "check_ulp(ulp)"

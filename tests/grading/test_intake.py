@@ -12,7 +12,7 @@ import pytest
 from labkit.grading.intake import deliveries as intake
 from labkit.grading.intake import entries
 from labkit.grading.intake.deliveries import Handed, IntakeError, deliveries_in
-from labkit.grading.intake.reading import LARGEST
+from labkit.grading.intake.notebooks_read import LARGEST
 
 LABS = ["02_number_formats", "04_loss_scaling"]
 

@@ -6,11 +6,11 @@ from datetime import date
 
 import pytest
 
-from labkit.grading import course
-from labkit.grading.course import read_course
+from labkit.grading import course_labs
+from labkit.grading.course_labs import read_course
 from labkit.grading.intake.roster import Override
 from labkit.grading.judge import ledger as ledger_module
-from labkit.grading.judge.ledger import Basis, GradeLedger, LedgerError
+from labkit.grading.judge.grade_ledger import Basis, GradeLedger, LedgerError
 from labkit.grading.records import AGAIN, GradingSettings, Outcome, Work
 
 COURSE = read_course()
@@ -151,8 +151,8 @@ def test_a_grade_holds_for_one_state_of_labkit(tmp_path, monkeypatch):
     for name in own + shared:
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("")
-    monkeypatch.setattr(course.home, "__file__", str(package / "base" / "home.py"))
-    digest = course.rest_of_labkit.__wrapped__
+    monkeypatch.setattr(course_labs.home, "__file__", str(package / "base" / "home.py"))
+    digest = course_labs.rest_of_labkit.__wrapped__
     before = digest()
     for name in own:  # with versions of their own, or of no matter
         (package / name).write_text("edited")

@@ -209,7 +209,7 @@ def test_likeness_changes_no_points_and_stands_on_the_class_page_only():
 def test_no_torch_is_needed_to_know_the_solutions():
     """The grader's parent starts in a second because it imports none."""
     code = (
-        "import sys; from labkit.grading.course import read_course;"
+        "import sys; from labkit.grading.course_labs import read_course;"
         "from labkit.grading.report.likeness import published;"
         "known = published(read_course(), ['02_number_formats']);"
         "print(len(known['02_number_formats']), 'torch' in sys.modules)"

@@ -20,7 +20,7 @@ from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.base.home import NOTEBOOKS
 from labkit.grading.command import ALL_GRADED, CANNOT_START, SOME_UNGRADED
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.judge.batch import Submission
 from labkit.grading.report import canvas, feedback, lms, moodle

@@ -3,10 +3,10 @@
 import pytest
 from handing_in import LAB, RIGHT_ULP, as_bytes, code, small, unsolved
 
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.intake.naming import LONGEST, MOST_PARSED, names_of, names_of_all
+from labkit.grading.intake.notebooks_read import MOST_CODE, Unreadable
 from labkit.grading.intake.reader import understand_apart
-from labkit.grading.intake.reading import MOST_CODE, Unreadable
 
 COURSE = read_course()
 

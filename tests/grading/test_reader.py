@@ -11,10 +11,10 @@ import odd_courses
 import pytest
 from handing_in import LAB, RIGHT_ULP, as_bytes, small, solved
 
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.intake import reader, selecting
 from labkit.grading.intake.deliveries import IntakeError
-from labkit.grading.intake.reading import Unreadable
+from labkit.grading.intake.notebooks_read import Unreadable
 
 COURSE = read_course()
 FILE = as_bytes(small(RIGHT_ULP))
@@ -114,7 +114,7 @@ def test_where_it_does_not_start_grading_does_not(monkeypatch):
 
 def test_it_ends_with_the_grader():
     code = (
-        "from labkit.grading.course import read_course\n"
+        "from labkit.grading.course_labs import read_course\n"
         "from labkit.grading.intake import reader\n"
         "try: reader.understand(b'', read_course())\n"
         "except Exception: print(reader._reader.process.pid)\n"

@@ -7,8 +7,8 @@ from handing_in import LAB, RIGHT_ULP, as_bytes, code, small, solved, unsolved
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.grading.intake import reading
-from labkit.grading.intake.reading import Unreadable, read_notebook
+from labkit.grading.intake import notebooks_read
+from labkit.grading.intake.notebooks_read import Unreadable, read_notebook
 
 
 def test_a_sound_notebook_is_read_whole():
@@ -55,7 +55,7 @@ def test_what_is_no_notebook_is_refused_with_its_cause(content, cause, said):
 
 
 def test_fifty_megabytes_are_refused_before_they_are_parsed(monkeypatch):
-    monkeypatch.setattr(reading.json, "loads", lambda _: pytest.fail("it was parsed"))
+    monkeypatch.setattr(notebooks_read.json, "loads", lambda _: pytest.fail("it was parsed"))
     with pytest.raises(Unreadable, match=r"50 MB; the limit is 32 MB. Clear the outputs"):
         read_notebook(b" " * (50 * 2**20))
 

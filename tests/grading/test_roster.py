@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.intake.roster import (
     Override,
     Student,

@@ -17,7 +17,7 @@ from labkit.base import home
 from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.records import GradingSettings
 from labkit.grading.sandbox import bubblewrap as sandbox
-from labkit.grading.sandbox import readiness, standin
+from labkit.grading.sandbox import sandbox_state, standin
 
 
 def test_it_says_that_bubblewrap_is_missing(monkeypatch):
@@ -57,7 +57,7 @@ def test_a_package_that_only_pythonpath_finds_is_named_with_its_cure(monkeypatch
     with pytest.raises(GraderError) as error, Grader(GradingSettings()):
         pass
     assert "--no-sandbox" not in str(error.value)
-    assert "--no-sandbox" not in str(readiness.sandbox_state())
+    assert "--no-sandbox" not in str(sandbox_state.sandbox_state())
 
 
 @pytest.mark.skipif(sandbox.why_not() is not None, reason="needs bubblewrap")

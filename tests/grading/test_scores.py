@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import pytest
 
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.intake.remarks import KINDS, Remark, plain_line
 from labkit.grading.intake.roster import Override
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
-from labkit.grading.report.attention import all_well, lines, remarks_on
-from labkit.grading.report.failures import clusters
+from labkit.grading.report.failed_exercises import clusters
 from labkit.grading.report.feedback import LONGEST_CODE, feedback, file_name
+from labkit.grading.report.noteworthy import all_well, lines, remarks_on
 from labkit.grading.report.scores import (
     ScoreRow,
     Sheet,

@@ -20,10 +20,10 @@ from handing_in import (
 
 from labkit.base.home import NOTEBOOKS, ManifestError
 from labkit.course.cell_ids import cell_id
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.intake import naming, selecting
 from labkit.grading.intake.naming import names_of
-from labkit.grading.intake.reading import Unreadable, read_notebook
+from labkit.grading.intake.notebooks_read import Unreadable, read_notebook
 from labkit.grading.intake.selecting import select_cells, which_lab
 
 COURSE = read_course()

@@ -6,11 +6,11 @@ import pytest
 from quick_grader import QuickGrader, grade_command
 
 from labkit.__main__ import main
-from labkit.grading.course import read_course
+from labkit.grading.course_labs import read_course
 from labkit.grading.judge import selftest
 from labkit.grading.records import Outcome
 from labkit.grading.sandbox import bubblewrap as sandbox
-from labkit.grading.sandbox import readiness
+from labkit.grading.sandbox import sandbox_state
 
 
 def test_the_runner_grades_lab_00_as_it_should(capsys):
@@ -77,5 +77,5 @@ def test_the_doctor_says_whether_one_can_grade_here(monkeypatch, capsys, why):
 
 def test_what_options_need_is_named(monkeypatch):
     monkeypatch.setattr(sandbox, "why_not", lambda: None)
-    monkeypatch.setattr(readiness.importlib.util, "find_spec", lambda name: None)
-    assert "--scheduler needs distributed: pip install" in str(readiness.sandbox_state())
+    monkeypatch.setattr(sandbox_state.importlib.util, "find_spec", lambda name: None)
+    assert "--scheduler needs distributed: pip install" in str(sandbox_state.sandbox_state())

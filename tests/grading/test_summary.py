@@ -9,7 +9,7 @@ from test_scores import COURSE, EVIL, LAB, SECRET, Page, made
 from labkit.grading.intake.forms import form_of
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Work
-from labkit.grading.report.failures import clusters
+from labkit.grading.report.failed_exercises import clusters
 from labkit.grading.report.feedback import file_name
 from labkit.grading.report.likeness import Likeness
 from labkit.grading.report.names import names_page

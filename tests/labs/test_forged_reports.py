@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from labkit.base.home import NOTEBOOKS
-from labkit.grading.course import read_course
-from labkit.grading.intake.reading import read_notebook
+from labkit.grading.course_labs import read_course
+from labkit.grading.intake.notebooks_read import read_notebook
 from labkit.grading.intake.selecting import select_cells
 from labkit.grading.judge import shipping
 from labkit.labs.engine import Check, codec

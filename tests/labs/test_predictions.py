@@ -15,7 +15,7 @@ from labkit.formats import BF16, E4M3, E5M2, FP16, TF32, nvfp4, quantize, spacin
 from labkit.labs.engine import ChoiceGuess, NumberGuess, Prediction, TickGuess
 from labkit.labs.engine.misconceptions import misconceptions
 from labkit.labs.engine.predictions import explanation_of, split_reasons
-from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
+from labkit.labs.fp8_and_fp4.layer_tensors import layer_tensors, sqnr
 from labkit.labs.interview.handmade import HandmadeGPT
 from labkit.training.data import digits_mlp
 from labkit.training.scaling import LossScale

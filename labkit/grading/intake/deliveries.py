@@ -22,7 +22,7 @@ from labkit.grading.intake.entries import (
     shown,
 )
 from labkit.grading.intake.layouts import Layout, Place, place_of, read_layout
-from labkit.grading.intake.reading import LARGEST
+from labkit.grading.intake.notebooks_read import LARGEST
 from labkit.grading.intake.remarks import Remark
 
 MOST_NOTEBOOKS = 100_000

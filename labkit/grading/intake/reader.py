@@ -16,10 +16,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from labkit.grading.course import CourseLab
+from labkit.grading.course_labs import CourseLab
 from labkit.grading.intake import selecting
 from labkit.grading.intake.deliveries import IntakeError
-from labkit.grading.intake.reading import Unreadable
+from labkit.grading.intake.notebooks_read import Unreadable
 from labkit.grading.intake.selecting import Selected
 
 START_SECONDS = 120

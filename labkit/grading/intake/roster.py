@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from labkit.base.home import full_name
-from labkit.grading.course import CourseLab
+from labkit.grading.course_labs import CourseLab
 from labkit.grading.intake.remarks import quoted
 from labkit.grading.records import CHECK, HIDDEN
 

@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from labkit.grading.course import CourseLab, normal_text
+from labkit.grading.course_labs import CourseLab, normal_text
 from labkit.grading.intake.forms import Form, form_of
 from labkit.grading.intake.naming import Names, names_of, names_of_all, without_calls
-from labkit.grading.intake.reading import Cell, Notebook, Unreadable, read_notebook
+from labkit.grading.intake.notebooks_read import Cell, Notebook, Unreadable, read_notebook
 from labkit.grading.records import Work
 from labkit.grading.sandbox.cells import RUN_BELOW, WRITE_BELOW
 

@@ -14,14 +14,14 @@ from datetime import datetime
 from functools import partial
 
 from labkit.base import progress
-from labkit.grading.course import CourseLab
+from labkit.grading.course_labs import CourseLab
 from labkit.grading.intake.deliveries import Handed
 from labkit.grading.intake.forms import Form
+from labkit.grading.intake.notebooks_read import Unreadable
 from labkit.grading.intake.reader import understand_apart
-from labkit.grading.intake.reading import Unreadable
 from labkit.grading.intake.remarks import Remark, plain_line, quoted
 from labkit.grading.intake.roster import Student, counting_attempt, identify
-from labkit.grading.judge.ledger import GradeLedger
+from labkit.grading.judge.grade_ledger import GradeLedger
 from labkit.grading.records import Outcome, Work
 
 Grade = Callable[[Work], list[Outcome]]

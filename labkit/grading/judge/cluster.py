@@ -17,7 +17,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from labkit.grading.course import read_course, rest_of_labkit
+from labkit.grading.course_labs import read_course, rest_of_labkit
 from labkit.grading.judge.batch import Engine, Stop, as_they_end, failed_outcome, safely
 from labkit.grading.records import GradingSettings, Outcome, Work
 

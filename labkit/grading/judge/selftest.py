@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.base.home import NOTEBOOKS
-from labkit.grading.course import CourseLab, missing_libraries, read_course
-from labkit.grading.intake.reading import read_notebook
+from labkit.grading.course_labs import CourseLab, missing_libraries, read_course
+from labkit.grading.intake.notebooks_read import read_notebook
 from labkit.grading.intake.selecting import select_cells
 from labkit.grading.judge import batch
 from labkit.grading.records import GradingSettings, Outcome, Work

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from labkit.grading.judge.causes import error_in_a_line, makers, with_causes
+from labkit.grading.judge.error_causes import error_in_a_line, makers, with_causes
 from labkit.grading.judge.judging import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.judge.seeds import derive_seed
 from labkit.grading.judge.snapshot import CellError, CellStopped, Snapshot

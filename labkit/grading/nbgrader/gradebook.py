@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from labkit.grading.course import CourseLab
+from labkit.grading.course_labs import CourseLab
 from labkit.grading.records import CHECK
 from labkit.grading.report.scores import ScoreRow, Sheet, is_hidden
 

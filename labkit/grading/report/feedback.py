@@ -12,8 +12,8 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from labkit.base.home import replace_file
-from labkit.grading.course import CourseLab, rest_of_labkit
-from labkit.grading.judge.ledger import GradeLedger
+from labkit.grading.course_labs import CourseLab, rest_of_labkit
+from labkit.grading.judge.grade_ledger import GradeLedger
 from labkit.grading.records import HIDDEN
 from labkit.grading.report.pages import code_html, page, points
 from labkit.grading.report.scores import RESULT, Sheet, for_student, is_hidden

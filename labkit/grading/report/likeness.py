@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from labkit.base.home import NOTEBOOKS
-from labkit.grading.course import CourseLab
+from labkit.grading.course_labs import CourseLab
 from labkit.grading.intake.forms import Form
-from labkit.grading.intake.reading import read_notebook
+from labkit.grading.intake.notebooks_read import read_notebook
 from labkit.grading.intake.remarks import Remark, plain_line, quoted
 from labkit.grading.intake.selecting import forms_of, select_cells
 from labkit.grading.judge.batch import Submission

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 
-from labkit.grading.course import CourseLab
+from labkit.grading.course_labs import CourseLab
 from labkit.grading.intake.remarks import plain_line
 from labkit.grading.intake.roster import EVERYONE, Override
 from labkit.grading.judge.batch import Submission, failed_outcome
-from labkit.grading.judge.ledger import Scores
+from labkit.grading.judge.grade_ledger import Scores
 from labkit.grading.records import HIDDEN, Outcome
 
 

@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from labkit.grading.course import CourseLab
+from labkit.grading.course_labs import CourseLab
 from labkit.grading.intake.remarks import KINDS, Remark
 from labkit.grading.records import HIDDEN
-from labkit.grading.report.attention import without_names
-from labkit.grading.report.failures import Cluster, clusters
+from labkit.grading.report.failed_exercises import Cluster, clusters
 from labkit.grading.report.leaderboard import Board, boards
 from labkit.grading.report.likeness import Likeness
+from labkit.grading.report.noteworthy import without_names
 from labkit.grading.report.pages import PageTable, code_html, page
 from labkit.grading.report.scores import ScoreRow, Sheet, is_hidden, pseudonym
 from labkit.labs.engine.misconceptions import Misconception, cured_at, misconceptions

@@ -11,7 +11,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from labkit.base import progress
-from labkit.labs.detective import nan_detective, wording
+from labkit.labs.detective import case_wording, nan_detective
 from labkit.labs.detective.instruments import Reading
 from labkit.labs.detective.nan_detective import TIERS, Case, Judged, said
 from labkit.labs.detective.nan_pictures import drawn
@@ -62,7 +62,7 @@ class NanDetective(AskingWidget):
         self._open(seed)
 
     def _open(self, seed: int) -> None:
-        opening = wording.OPENING.filled(seed=seed)[self.language]
+        opening = case_wording.OPENING.filled(seed=seed)[self.language]
         with (
             tqdm(total=1, desc=opening, bar_format="{desc}", leave=False),
             self._errors_in_its_language(),
@@ -129,7 +129,7 @@ class NanDetective(AskingWidget):
         asked = {reading.instrument for reading in case.readings}
         return {
             "language": language,
-            "words": {name: text[language] for name, text in wording.PAGE.items()},
+            "words": {name: text[language] for name, text in case_wording.PAGE.items()},
             "case": case.seed,
             "symptom": case.complaint[language],
             "left": case.minutes_left,
@@ -159,25 +159,25 @@ class NanDetective(AskingWidget):
         """Say in words all that the page shows."""
         case, language = self.case, self.language
         asked = {reading.instrument for reading in case.readings}
-        head = wording.HEAD.filled(case=case.seed, complaint=case.complaint)
+        head = case_wording.HEAD.filled(case=case.seed, complaint=case.complaint)
         lines = [head[language], _left_words(case)[language]]
         if case.readings:
-            lines += ["", wording.READINGS[language]]
+            lines += ["", case_wording.READINGS[language]]
             lines += [f"- {said(reading, self.tier)[language]}" for reading in case.readings]
         if case.verdict:
             verdict = case.verdict.in_words(language)
             return "\n".join([*lines, "", verdict, *_why_not(case.verdict, language)])
-        lines += ["", wording.INSTRUMENTS[language]]
+        lines += ["", case_wording.INSTRUMENTS[language]]
         lines += [
-            wording.INSTRUMENT.filled(
-                id=each.id, price=wording.minutes(each.price), tells=each.tells
+            case_wording.INSTRUMENT.filled(
+                id=each.id, price=case_wording.minutes(each.price), tells=each.tells
             )[language]
             for each in self.tier.instruments.values()
             if each.id not in asked
         ]
-        lines += ["", wording.SUSPECTS[language]]
+        lines += ["", case_wording.SUSPECTS[language]]
         lines += [
-            wording.SUSPECT.filled(id=cause.id, name=cause.name)[language]
+            case_wording.SUSPECT.filled(id=cause.id, name=cause.name)[language]
             for cause in self.tier.causes.values()
         ]
         return "\n".join(lines)
@@ -185,8 +185,8 @@ class NanDetective(AskingWidget):
 
 def _left_words(case: Case) -> Text:
     if case.verdict:
-        return wording.CLOSED
-    return wording.LEFT.filled(left=case.minutes_left, budget=case.tier.budget)
+        return case_wording.CLOSED
+    return case_wording.LEFT.filled(left=case.minutes_left, budget=case.tier.budget)
 
 
 def _reading(reading: Reading, case: Case | Judged, language: str) -> dict:
@@ -226,6 +226,6 @@ def _idea(verdict: Judged, language: str) -> str:
 
 def _why_not(verdict: Judged, language: str) -> list[str]:
     idea = _idea(verdict, language)
-    lines = [wording.IDEA.filled(idea=idea)[language]] if idea else []
+    lines = [case_wording.IDEA.filled(idea=idea)[language]] if idea else []
     sentences = (f"- {sentence[language]}" for sentence in verdict.against.values())
-    return [*lines, wording.OTHERS[language], *sentences]
+    return [*lines, case_wording.OTHERS[language], *sentences]

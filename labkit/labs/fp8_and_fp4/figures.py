@@ -8,8 +8,8 @@ from torch import Tensor
 
 from labkit.formats import E4M3, E5M2, FloatFormat, quantize
 from labkit.formats.accumulators import add_up
+from labkit.labs.fp8_and_fp4.layer_tensors import sqnr
 from labkit.labs.fp8_and_fp4.recorded import MARGIN, training_runs
-from labkit.labs.fp8_and_fp4.tensors import sqnr
 from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
 _COLORS = (BLUE, ORANGE, GREY)

@@ -6,7 +6,7 @@ from functools import cache
 from torch import Generator, Tensor
 
 from labkit.formats import BF16, E2M1, E4M3, E5M2
-from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
+from labkit.labs.fp8_and_fp4.layer_tensors import layer_tensors, sqnr
 from labkit.training import trained_gpt
 from labkit.training.low_bit import Operand
 

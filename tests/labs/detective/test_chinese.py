@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from labkit.labs.detective import causes, nan_detective, scale_causes, wording
+from labkit.labs.detective import case_wording, causes, nan_detective, scale_causes
 from labkit.labs.detective.nan_detective import FINDINGS, TIERS, Case
 from labkit.labs.detective.scale_causes import SCALE_CAUSES
 from labkit.labs.detective.widget_nan_detective import NanDetective
@@ -79,8 +79,11 @@ def test_every_finding_is_in_chinese():
 
 
 def test_every_word_of_the_page_is_in_chinese():
-    texts = [*wording.PAGE.values(), *(t for t in vars(wording).values() if isinstance(t, Text))]
-    for text in (*texts, wording.minutes(3)):
+    texts = [
+        *case_wording.PAGE.values(),
+        *(t for t in vars(case_wording).values() if isinstance(t, Text)),
+    ]
+    for text in (*texts, case_wording.minutes(3)):
         assert not re.search(CHINESE, text.en) and troubles(text.zh) == []
         words = re.search("[A-Za-z]", re.sub("{.*?}", "", text.en))
         assert bool(words) == bool(re.search(CHINESE, text.zh)), text

@@ -14,8 +14,8 @@ from labkit.emulation import as_on_cuda
 from labkit.labs.fp8_and_fp4 import solutions
 from labkit.labs.fp8_and_fp4.checks.recipe import GOALS, LIMIT
 from labkit.labs.fp8_and_fp4.checks.shared import E2M1_VALUES, nearest_of, off, values_of
+from labkit.labs.fp8_and_fp4.layer_tensors import layer_tensors, sqnr
 from labkit.labs.fp8_and_fp4.recipes import MATMULS, OPERANDS, bits, quality
-from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 from labkit.training import trained_gpt
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2

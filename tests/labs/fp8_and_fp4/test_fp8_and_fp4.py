@@ -7,7 +7,7 @@ import torch
 
 from labkit.formats import E2M1, E4M3, mx, scaled
 from labkit.labs.fp8_and_fp4 import figures
-from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
+from labkit.labs.fp8_and_fp4.layer_tensors import layer_tensors, sqnr
 from labkit.training import cross_entropy
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 from labkit.training.low_bit import RECIPES, convert

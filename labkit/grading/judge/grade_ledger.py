@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from labkit.grading.course import CourseLab, rest_of_labkit
+from labkit.grading.course_labs import CourseLab, rest_of_labkit
 from labkit.grading.intake.roster import Override
 from labkit.grading.records import TWICE, GradingSettings, Outcome, Work, settled
 

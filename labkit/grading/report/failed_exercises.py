@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import HIDDEN
-from labkit.grading.report.attention import without_names
+from labkit.grading.report.noteworthy import without_names
 from labkit.grading.report.scores import Sheet, pseudonym
 
 _ALIKE = 0.85  # by eye: two sentences of one check that differ in a clause lie above it
