@@ -1,7 +1,7 @@
 """Measure: how fast a dtype or a precision is here, whether accuracy holds, and where a step loses.
 
 ``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
-rounds of ``timing``, which shows them; ``quality`` asks whether the accuracy is the
+rounds of ``timing``, whose ``Measurement`` shows them; ``quality`` asks whether the accuracy is the
 same. ``verdicts`` says what pairs show against a margin. ``card`` counts the bytes that are alive,
 ``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such results of
 named machines. ``ledger`` is the table of what the labs made of the course's GPT.
