@@ -1,18 +1,17 @@
 """Measure: how fast a dtype or a precision is here, whether accuracy holds, and where a step loses.
 
 ``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
-rounds of ``timing``, whose ``Measurement`` shows them; ``quality`` asks whether the accuracy is the
-same. ``verdicts`` says what pairs show against a margin. ``card`` counts the bytes that are alive,
+rounds of ``timing``, which shows them; ``quality`` asks whether the accuracy is the same.
+``verdicts`` says what pairs show against a margin. ``live_bytes`` counts the bytes that are alive,
 ``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such results of
 named machines. ``ledger`` is the table of what the labs made of the course's GPT.
 """
 
 from typing import TYPE_CHECKING
 
-from labkit.base.lazy import lazily
+from labkit.base.home import lazily
 
 if TYPE_CHECKING:
-    from labkit.measuring.card import Card
     from labkit.measuring.efficiency import (
         Casts,
         Misaligned,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from labkit.measuring.verdicts import Verdict, verdict
 
 __all__ = [
-    "Card",
     "Casts",
     "Impact",
     "Measurement",
@@ -46,7 +44,6 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "card": "Card",
         "efficiency": "Casts Misaligned count_casts misaligned work_and_memory",
         "quality": "Impact accuracy_impact",
         "speed": "benchmark",
