@@ -21,7 +21,7 @@ from labkit.grading.intake.roster import Override, TableError, read_overrides, r
 from labkit.grading.judge import batch, cluster
 from labkit.grading.judge.batch import Engine, Submission
 from labkit.grading.judge.cluster import ClusterError
-from labkit.grading.judge.ledger import Basis, Ledger, LedgerError
+from labkit.grading.judge.grade_ledger import Basis, GradeLedger, LedgerError
 from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader import gradebook
@@ -166,7 +166,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     for missing in filter(None, map(missing_libraries, wanted)):
         raise CannotStart(missing)  # else each answer would seem to be wrong
     make_upload = _upload_maker(options, wanted, course)
-    with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
+    with GradeLedger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
         overrides = _overrides(overrides, ledger)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
         _say(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
@@ -333,7 +333,7 @@ def _submissions(
     return read, beside
 
 
-def _overrides(given: list[Override] | None, ledger: Ledger) -> list[Override]:
+def _overrides(given: list[Override] | None, ledger: GradeLedger) -> list[Override]:
     """What the instructor wrote: what is given now, else what an earlier run was given."""
     if given is not None:
         ledger.keep_overrides(given)
@@ -356,7 +356,7 @@ def _engine(address: str | None, settings: Settings, make_grader: Callable) -> I
             yield batch.on_this_machine(grader.grade, settings.jobs)
 
 
-def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
+def _run(left: list, engine: Engine, ledger: GradeLedger) -> bool:
     """Grade what is left; False where somebody stopped it."""
     with _asked_to_stop() as stop:
         done = batch.grade(left, engine, ledger, stop)
@@ -387,7 +387,7 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 def _sheets(
     chosen: list[Submission],
     course: dict[str, CourseLab],
-    ledger: Ledger,
+    ledger: GradeLedger,
     hidden: dict[str, dict],
     *,
     partial: bool,

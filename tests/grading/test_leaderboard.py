@@ -72,7 +72,7 @@ def test_points_of_an_open_ended_exercise_are_a_part_without_any_option():
 def test_what_was_measured_survives_the_ledger(measured):
     from dataclasses import asdict
 
-    from labkit.grading.judge.ledger import _outcome
+    from labkit.grading.judge.grade_ledger import _outcome
 
     outcome = Outcome(exercise="snap", status="passed", message="", measured=measured)
     assert _outcome(json.loads(json.dumps(asdict(outcome)))) == outcome

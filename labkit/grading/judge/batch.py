@@ -21,7 +21,7 @@ from labkit.grading.intake.reader import understand
 from labkit.grading.intake.reading import Unreadable
 from labkit.grading.intake.remarks import Remark, plain, quoted
 from labkit.grading.intake.roster import Student, counting, identify
-from labkit.grading.judge.ledger import Ledger
+from labkit.grading.judge.grade_ledger import GradeLedger
 from labkit.grading.records import Outcome, Work
 
 Grade = Callable[[Work], list[Outcome]]
@@ -228,7 +228,7 @@ def missing(
     ]
 
 
-def to_do(works: Iterable[Work], ledger: Ledger, only: frozenset[str]) -> list[Work]:
+def to_do(works: Iterable[Work], ledger: GradeLedger, only: frozenset[str]) -> list[Work]:
     """What is left to grade: each digest and lab once, and of it what the ledger does not hold.
 
     With ``only``, these exercises are graded again and no other is.
@@ -246,7 +246,7 @@ def to_do(works: Iterable[Work], ledger: Ledger, only: frozenset[str]) -> list[W
     return left
 
 
-def grade(left: list[Work], engine: Engine, ledger: Ledger, stop: Stop) -> int:
+def grade(left: list[Work], engine: Engine, ledger: GradeLedger, stop: Stop) -> int:
     """Grade what is left, with a progress bar; returns how many were graded and kept.
 
     Each result is in the ledger before the next is waited for.

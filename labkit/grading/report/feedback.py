@@ -14,7 +14,7 @@ from markupsafe import Markup
 from labkit.base.files import replace_file
 from labkit.base.misconceptions import cured_at, misconceptions
 from labkit.grading.course import CourseLab, rest_of_labkit
-from labkit.grading.judge.ledger import Ledger
+from labkit.grading.judge.grade_ledger import GradeLedger
 from labkit.grading.records import HIDDEN
 from labkit.grading.report.pages import code, page, points
 from labkit.grading.report.scores import RESULT, Sheet, for_student, is_hidden
@@ -148,7 +148,7 @@ def write_pages(
     folder: Path,
     sheets: Iterable[Sheet],
     course: Mapping[str, CourseLab],
-    ledger: Ledger,
+    ledger: GradeLedger,
     *,
     chinese: bool = False,
     hidden: str = RESULT,

@@ -23,7 +23,7 @@ from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import plain
 from labkit.grading.intake.roster import EVERYONE, Override
 from labkit.grading.judge.batch import Submission, not_graded
-from labkit.grading.judge.ledger import Scores
+from labkit.grading.judge.grade_ledger import Scores
 from labkit.grading.records import HIDDEN, Outcome
 
 

@@ -100,7 +100,7 @@ Scores = dict[tuple[str, str, str], tuple[float, str]]
 """Points and status of each (student, lab, exercise)."""
 
 
-class Ledger:
+class GradeLedger:
     """The open file; use it in a ``with`` block, from one thread."""
 
     def __init__(self, file: Path, basis: Basis):
@@ -113,7 +113,7 @@ class Ledger:
             self._log.execute("PRAGMA synchronous = FULL")
             self._prepare()
 
-    def __enter__(self) -> "Ledger":
+    def __enter__(self) -> "GradeLedger":
         return self
 
     def __exit__(self, *_) -> None:

@@ -9,8 +9,8 @@ import pytest
 from labkit.grading import course
 from labkit.grading.course import read_course
 from labkit.grading.intake.roster import Override
-from labkit.grading.judge import ledger as ledger_module
-from labkit.grading.judge.ledger import Basis, Ledger, LedgerError
+from labkit.grading.judge import grade_ledger as ledger_module
+from labkit.grading.judge.grade_ledger import Basis, GradeLedger, LedgerError
 from labkit.grading.records import AGAIN, Outcome, Settings, Work
 
 COURSE = read_course()
@@ -32,16 +32,16 @@ def test_what_was_kept_is_known_again_field_by_field(tmp_path):
             outcome("ulp", hidden=True, cause="time", more=("x", "y"), wrong=3, cases=4),
         ]
     }
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, found)
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         assert ledger.known(WORK) == found
         assert ledger.known(replace(WORK, digest="cd" * 32)) == {}
 
 
 @pytest.mark.parametrize("facts", [{"rerun": True}, {"cause": "grader", "status": "not graded"}])
 def test_what_is_to_be_tried_again_is_found_and_not_known(tmp_path, facts):
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp", **facts)]})
         assert ledger.known(WORK) == {}
         assert list(ledger.found(WORK)) == ["ulp"]
@@ -51,7 +51,7 @@ def test_what_is_to_be_tried_again_is_found_and_not_known(tmp_path, facts):
 
 def test_what_two_runs_ended_alike_is_not_tried_a_third_time(tmp_path):
     late = outcome("ulp", status="error", cause="time", rerun=True, message=f"It slept.{AGAIN}")
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [late, outcome("ulp", hidden=True)]})
         assert ledger.known(WORK) == {}
         ledger.keep(WORK, {"ulp": [late, replace(late, hidden=True)], "snap": [late]})
@@ -67,25 +67,25 @@ def test_what_two_runs_ended_alike_is_not_tried_a_third_time(tmp_path):
 
 def test_the_day_of_the_last_grade_is_kept_and_a_rerun_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger_module, "_today", lambda: date(2026, 11, 20))
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         assert ledger.graded_on(WORK) is None
         ledger.keep(WORK, {"ulp": [outcome("ulp")], "snap": [outcome("snap")]})
     monkeypatch.setattr(ledger_module, "_today", lambda: date(2026, 12, 1))
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         assert ledger.graded_on(WORK) == date(2026, 11, 20)
         ledger.keep(WORK, {"snap": [outcome("snap")]})
         assert ledger.graded_on(WORK) == date(2026, 12, 1)
         assert ledger.graded_on(replace(WORK, digest="cd" * 32)) is None
     other = Basis.of(COURSE.values(), Settings(secret=b"of another class"))
-    with Ledger(tmp_path / "l.db", other) as ledger:
+    with GradeLedger(tmp_path / "l.db", other) as ledger:
         assert ledger.graded_on(WORK) is None, "nothing of it holds any more"
 
 
 def test_a_ledger_of_before_there_were_days_opens_and_knows_none(tmp_path):
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp")]})
         ledger._log.execute("DROP TABLE days")
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         assert list(ledger.known(WORK)) == ["ulp"] and ledger.graded_on(WORK) is None
         ledger.keep(WORK, {"snap": [outcome("snap")]})
         assert ledger.graded_on(WORK) is not None
@@ -97,14 +97,14 @@ def test_helpers_are_part_of_what_was_handed_in(tmp_path):
     moved = replace(WORK, helpers=(("helper.pyx", b" = 1"),))
     assert len({one.identity for one in (WORK, beside, other, moved)}) == 4
     assert WORK.identity == WORK.digest
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(beside, {"ulp": [outcome("ulp")]})
         assert list(ledger.known(beside)) == ["ulp"]
         assert ledger.known(WORK) == ledger.known(other) == {}
 
 
 def test_a_row_of_an_older_labkit_can_be_read(tmp_path):
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp", wall_seconds=2.0)]})
         ledger._log.execute(
             "UPDATE graded SET outcomes = json_remove(outcomes, '$[0].wall_seconds')"
@@ -123,22 +123,22 @@ def test_a_row_of_an_older_labkit_can_be_read(tmp_path):
     ids=["secret", "sandbox", "memory", "minutes"],
 )
 def test_a_grade_holds_under_the_settings_it_was_made_with(tmp_path, settings):
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp")]})
-    with Ledger(tmp_path / "l.db", Basis.of(COURSE.values(), settings)) as ledger:
+    with GradeLedger(tmp_path / "l.db", Basis.of(COURSE.values(), settings)) as ledger:
         assert ledger.known(WORK) == {}
-    with Ledger(tmp_path / "l.db", Basis.of(COURSE.values(), Settings(jobs=7))) as ledger:
+    with GradeLedger(tmp_path / "l.db", Basis.of(COURSE.values(), Settings(jobs=7))) as ledger:
         assert list(ledger.known(WORK)) == ["ulp"]
 
 
 def test_a_grade_holds_for_one_version_of_the_lab_and_of_the_check(tmp_path):
     newer = replace(LAB, version="newer")
     checked = replace(LAB, check_versions={**LAB.check_versions, "ulp": "newer"})
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp")], "snap": [outcome("snap")]})
-    with Ledger(tmp_path / "l.db", Basis.of([newer], Settings())) as ledger:
+    with GradeLedger(tmp_path / "l.db", Basis.of([newer], Settings())) as ledger:
         assert ledger.known(WORK) == {}
-    with Ledger(tmp_path / "l.db", Basis.of([checked], Settings())) as ledger:
+    with GradeLedger(tmp_path / "l.db", Basis.of([checked], Settings())) as ledger:
         assert list(ledger.known(WORK)) == ["snap"]
 
 
@@ -172,7 +172,7 @@ def test_an_edited_extra_file_grades_again(tmp_path):
 
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp")]})
         with pytest.raises(KeyError):
             ledger.keep(WORK, {"snap": [outcome("snap")], "no-exercise": []})
@@ -180,7 +180,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
 
 
 def test_a_full_disk_is_said_as_such(tmp_path):
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger._log.execute("PRAGMA max_page_count = 1")  # SQLite's own way to a full disk
         with pytest.raises(LedgerError, match=r"disk is full.*see that its disk has room"):
             for n in range(100):
@@ -188,7 +188,7 @@ def test_a_full_disk_is_said_as_such(tmp_path):
 
 
 def test_a_row_that_somebody_has_changed_is_named(tmp_path):
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp")]})
         ledger._log.execute("UPDATE graded SET outcomes = '[{}]'")
         with pytest.raises(LedgerError, match="move it away"):
@@ -196,7 +196,7 @@ def test_a_row_that_somebody_has_changed_is_named(tmp_path):
 
 
 def test_a_ledger_of_version_1_keeps_what_was_graded_and_set_by_hand(tmp_path):
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp")]})
     with sqlite3.connect(tmp_path / "l.db") as log:
         log.execute("DROP TABLE overrides")
@@ -209,11 +209,11 @@ def test_a_ledger_of_version_1_keeps_what_was_graded_and_set_by_hand(tmp_path):
     log.close()
     old = Override(student="ada", lab="02", exercise="ulp", points=1.5, reason="oral")
     new = replace(old, student="bob", points=None, comment="Come and see me.", possible=5.0)
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         assert ledger.overrides() == [old]
         assert ledger.known(WORK) == {"ulp": [outcome("ulp")]}
         ledger.keep_overrides([new, old])
-    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+    with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         assert ledger.overrides() == [old, new]
 
 
@@ -223,5 +223,5 @@ def test_a_ledger_of_a_newer_labkit_is_left_alone(tmp_path):
     log.close()
     before = (tmp_path / "l.db").read_bytes()
     with pytest.raises(LedgerError, match="written by a newer labkit"):
-        Ledger(tmp_path / "l.db", BASIS)
+        GradeLedger(tmp_path / "l.db", BASIS)
     assert (tmp_path / "l.db").read_bytes() == before
