@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import date
 
 import pytest
+from labkit.grading.course import read_course
 
 from labkit.grading import course
-from labkit.grading.course import read_course
 from labkit.grading.intake.roster import Override
 from labkit.grading.judge import grade_ledger as ledger_module
 from labkit.grading.judge.grade_ledger import Basis, GradeLedger, LedgerError

@@ -14,13 +14,13 @@ from datetime import datetime
 from functools import partial
 
 from labkit.base import progress
-from labkit.grading.course import CourseLab
+from labkit.grading.course_labs import CourseLab
 from labkit.grading.intake.deliveries import Handed
 from labkit.grading.intake.forms import Form
-from labkit.grading.intake.reader import understand
-from labkit.grading.intake.reading import Unreadable
-from labkit.grading.intake.remarks import Remark, plain, quoted
-from labkit.grading.intake.roster import Student, counting, identify
+from labkit.grading.intake.notebooks_read import Unreadable
+from labkit.grading.intake.reader import understand_apart
+from labkit.grading.intake.remarks import Remark, plain_line, quoted
+from labkit.grading.intake.roster import Student, counting_attempt, identify
 from labkit.grading.judge.grade_ledger import GradeLedger
 from labkit.grading.records import Outcome, Work
 
@@ -71,7 +71,9 @@ class Submission:
         return any(self.code.values())
 
 
-def read(handed: Handed, course: Mapping[str, CourseLab], lab: str | None) -> Submission | None:
+def read_submission(
+    handed: Handed, course: Mapping[str, CourseLab], lab: str | None
+) -> Submission | None:
     """One file as a submission; None for a notebook of another lab than the one asked for."""
     hint = lab or (handed.assignment if handed.assignment in course else "")
     facts = {
@@ -81,7 +83,7 @@ def read(handed: Handed, course: Mapping[str, CourseLab], lab: str | None) -> Su
     if handed.content is None:
         return Submission(**facts, lab=hint, cause=handed.cause, trouble=handed.trouble)
     try:
-        selected = understand(handed.content, course, hint, only=lab)
+        selected = understand_apart(handed.content, course, hint, only=lab)
     except Unreadable as error:
         return Submission(**facts, lab=hint, cause=error.cause, trouble=str(error))
     if selected is None:
@@ -97,12 +99,14 @@ def read(handed: Handed, course: Mapping[str, CourseLab], lab: str | None) -> Su
 
 
 def _bounded(repairs: tuple[str, ...]) -> tuple[str, ...]:
-    shown = [plain(said, 300) for said in repairs[:_MOST_REPAIRS]]
+    shown = [plain_line(said, 300) for said in repairs[:_MOST_REPAIRS]]
     more = len(repairs) - len(shown)
     return (*shown, *([f"There are {more} more sentences like these."] if more else []))
 
 
-def choose(submissions: Iterable[Submission], roster: Mapping[str, Student]) -> list[Submission]:
+def counting_submissions(
+    submissions: Iterable[Submission], roster: Mapping[str, Student]
+) -> list[Submission]:
     """The submission that counts of each student and lab, with their names of the roster.
 
     What does not count is named among the repairs and remarks of what does. A file of no known lab
@@ -115,7 +119,7 @@ def choose(submissions: Iterable[Submission], roster: Mapping[str, Student]) -> 
     for (student, _), attempts in sorted(groups.items(), key=lambda item: item[0]):
         due = roster[student].due if student in roster else None
         # A notebook that only lay in the folder does not take the place of an answer.
-        best, late = counting([one for one in attempts if one.has_answer] or attempts, due)
+        best, late = counting_attempt([one for one in attempts if one.has_answer] or attempts, due)
         others = sorted((one for one in attempts if one is not best), key=lambda one: one.file)
         chosen.append(replace(_with_others(best, others), late=late))
     return _without_strays(chosen)
@@ -204,7 +208,7 @@ def _with_strays(one: Submission, strays: list[Submission]) -> Submission:
     )
 
 
-def missing(
+def missing_submissions(
     chosen: Iterable[Submission], roster: Mapping[str, Student], labs: Iterable[str]
 ) -> list[Submission]:
     """An empty submission for each student of the roster and lab without one.
@@ -267,11 +271,11 @@ def by_exercise(work: Work, outcomes: Iterable[Outcome]) -> dict[str, list[Outco
     for exercise, of_it in found.items():
         of_it.sort(key=lambda one: one.hidden)
         if not of_it or of_it[0].hidden:
-            of_it.insert(0, not_graded(exercise, "The grader gave no verdict."))
+            of_it.insert(0, failed_outcome(exercise, "The grader gave no verdict."))
     return found
 
 
-def not_graded(exercise: str, message: str) -> Outcome:
+def failed_outcome(exercise: str, message: str) -> Outcome:
     """The outcome of an exercise at which the grader itself failed."""
     return Outcome(exercise=exercise, status="not graded", message=message, cause="grader")
 
@@ -282,7 +286,7 @@ def safely(grade_one: Grade, work: Work) -> list[Outcome]:
         return grade_one(work)
     except Exception as error:
         said = f"The grader failed: {type(error).__name__}: {error}"
-        return [not_graded(one.exercise, said) for one in work.exercises]
+        return [failed_outcome(one.exercise, said) for one in work.exercises]
 
 
 def with_bar(results: Iterable, total: int) -> Iterable:

@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from labkit.base.files import replace_file
-from labkit.base.misconceptions import cured_at, misconceptions
-from labkit.grading.course import CourseLab, rest_of_labkit
+from labkit.base.home import replace_file
+from labkit.grading.course_labs import CourseLab, rest_of_labkit
 from labkit.grading.judge.grade_ledger import GradeLedger
 from labkit.grading.records import HIDDEN
-from labkit.grading.report.pages import code, page, points
+from labkit.grading.report.pages import code_html, page, points
 from labkit.grading.report.scores import RESULT, Sheet, for_student, is_hidden
+from labkit.labs.engine.misconceptions import cured_at, misconceptions
 
 LONGEST_CODE = 10_000
 """Characters of one answer on the page; labkit's own answers have at most some 3,000."""
@@ -239,7 +239,7 @@ def _answers(sheet: Sheet) -> dict[str, _Answer]:
             continue
         shown[source] = row.exercise
         part = source[:LONGEST_CODE]
-        answers[row.exercise] = _Answer(code=code(part), left_out=len(source) - len(part))
+        answers[row.exercise] = _Answer(code=code_html(part), left_out=len(source) - len(part))
     return answers
 
 
