@@ -21,11 +21,11 @@ from labkit.interview.question_parts import (
     BankError,
     Before,
     Changed,
+    Frozen,
     Item,
     NumberPart,
     Option,
     Range,
-    Record,
     Said,
     Slug,
     Text,
@@ -132,7 +132,7 @@ def together(said: Iterable[Text]) -> Text | None:
     return Text(en=" ".join(t.en for t in texts), zh="".join(t.zh for t in texts))
 
 
-class Question(Record):
+class Question(Frozen):
     """What all questions have; each kind adds its answer.
 
     A kind says its ``form`` (how a page asks for the answer), ``how`` (the same in words), and in

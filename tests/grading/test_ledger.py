@@ -9,7 +9,7 @@ import pytest
 from labkit.grading import course_labs
 from labkit.grading.course_labs import read_course
 from labkit.grading.intake.roster import Override
-from labkit.grading.judge import ledger as ledger_module
+from labkit.grading.judge import grade_ledger as ledger_module
 from labkit.grading.judge.grade_ledger import Basis, GradeLedger, LedgerError
 from labkit.grading.records import AGAIN, GradingSettings, Outcome, Work
 

@@ -12,7 +12,7 @@ from labkit.interview import answers
 from labkit.interview.cards import Spot, draw
 from labkit.interview.choice_kinds import OneOption, Options
 from labkit.interview.question_kinds import KINDS
-from labkit.interview.question_parts import Record, Text, Texts, WrongSpeech
+from labkit.interview.question_parts import Frozen, Text, Texts, WrongSpeech
 from labkit.interview.questions import load_bank
 from labkit.interview.typed_kinds import Numeric
 from labkit.labs.engine.misconceptions import misconceptions
@@ -108,7 +108,7 @@ def texts(record):
                 yield name, entry.en, entry.zh
             elif isinstance(entry, Texts):
                 yield from ((name, en, zh) for en, zh in zip(entry.en, entry.zh, strict=True))
-            if isinstance(entry, Record) and not isinstance(entry, Texts):
+            if isinstance(entry, Frozen) and not isinstance(entry, Texts):
                 if isinstance(entry, WrongSpeech):
                     yield name, entry.en, entry.zh
                 yield from texts(entry)

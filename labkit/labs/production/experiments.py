@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from labkit.measuring.verdicts import TimeVerdict, t_quantile, time_verdict, verdict
+from labkit.measuring.verdicts import TIME_MARGIN, Verdict, t_quantile, verdict
 
 POWER = 0.9
 """The chance that an experiment of the planned size sees what it is planned for."""
@@ -168,13 +168,13 @@ class Experiment:
             return "reject", "the whole interval lies below -margin"
         return "hold", "-margin lies inside the interval"
 
-    def time(self) -> TimeVerdict:
+    def time(self) -> Verdict:
         """The time of a candidate's run over its reference's, against the A/A control's."""
         candidate, again = (
             [self.seconds[name][seed] / self.seconds["reference"][seed] for seed in self.reference]
             for name in ("candidate", "again")
         )
-        return time_verdict(candidate, control=again)
+        return verdict(candidate, TIME_MARGIN, control=again, times=True)
 
 
 def paired(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from labkit.labs.production.memory import Memory
 from torch import nn
 
 from labkit.devices import Description, device_of
@@ -65,10 +64,8 @@ def test_selector_memory_plan_monitor_and_policy_train_digits_together(tmp_path)
     """The strategy of lab 12, the micro-batches of lab 07, the monitor of the core."""
     strategy = select(device_of(Description(name="A100", kind="cuda", capability="8.0")), network())
     loader = batches(DIGITS.train_images, DIGITS.train_labels, 256, seed=1)
-    memory = Memory(plan_memory, network(), (torch.zeros(256, 64), DIGITS.train_labels[:256]))
-    while memory.plan.ways.micro_batches == 1:
-        memory.next_step()
-    parts = memory.plan.ways.micro_batches
+    batch = torch.zeros(256, 64), DIGITS.train_labels[:256]
+    parts = plan_memory(160 * 1024, network(), batch).settings.micro_batches
     plan = Plan(precision=strategy.name, micro_batch=256 // parts, accumulate=parts)
     stream = [batch for _ in range(20) for batch in loader]
     answered, monitor, _ = drilled(tmp_path, plan=plan, stream=stream, steps=None)

@@ -151,9 +151,9 @@ def test_time_is_the_candidate_s_over_the_reference_s():
         "again": dict.fromkeys(range(6), 2.0),
     }
     found = experiment([0.0, 0.1] * 3, seconds=seconds).time()
-    assert found.ratio == pytest.approx(0.51, abs=0.01) and found.answer == "faster"
+    assert found.mean == pytest.approx(0.51, abs=0.01) and found.answer == "faster"
     timed = paired(["a", "b"], SEEDS, make, loader, lambda *_: None, score, broken="c")
-    assert timed.time().rounds == 5
+    assert len(timed.time().pairs) == 5
 
 
 # Decisions
