@@ -12,7 +12,7 @@ import torch
 from common import about, file_of, read, write
 
 from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
-from labkit.labs.memory_and_many_gpus.tape import BLOCKS, Tape, count_tape, described
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, Tape, count_tape, step_in_words
 
 EVERY = frozenset(range(BLOCKS))
 TAPES = (
@@ -70,7 +70,7 @@ def main(file):
         tapes.append(plain(count_tape(settings)))
         record = about(__file__, __doc__, "fake CPU tensors", torch=torch.__version__)
         write(file, record | {"tapes": tapes}, ',{"settings"')
-        print(described(settings), flush=True)
+        print(step_in_words(settings), flush=True)
 
 
 if __name__ == "__main__":

@@ -391,7 +391,6 @@ print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
 import copy, torch, torch.distributed as dist, torch.nn.functional as F
 from labkit.labs.engine import claim, predict, yours
 from labkit.labs.memory_and_many_gpus import checks, predictions as guesses, solutions as ours
-from labkit.labs.memory_and_many_gpus.communication import ring_sum
 from labkit.labs.memory_and_many_gpus.ranks import ranks, torchrun
 from labkit.training.models import mlp
 
@@ -440,6 +439,15 @@ ranks(add_up, 4)
 # In a **ring** all-reduce, partial sums go from rank to rank, and each rank adds its value. BF16 halves the bytes, but each addition rounds to 8 significant bits.
 
 
+# %%
+def ring_sum(values, dtype):
+    """The sum of one number of each rank, in the order of the ring."""
+    total, *rest = torch.tensor(values, dtype=dtype)
+    for one in rest:
+        total = total + one  # rounded to dtype
+    return total.item()
+
+
 # %% predict="eight-ranks"
 @predict(guesses.eight_ranks)
 def in_bf16():
@@ -456,8 +464,10 @@ def in_bf16():
 
 # %%
 for values in ([40000.0] * 2, [2.0**-24] * 4):
-    last, first = (ring_sum(values, torch.float16, divide=when) for when in ("last", "first"))
-    print(f"mean of {len(values)} times {values[0]:g}: {last:g} divided last, {first:g} first")
+    n = len(values)
+    last = ring_sum(values, torch.float16) / n
+    first = ring_sum([value / n for value in values], torch.float16)
+    print(f"mean of {n} times {values[0]:g}: {last:g} divided last, {first:g} first")
 
 # %% [markdown]
 # Divided last, a sum can overflow; divided first, small gradients become 0. So add up gradients in FP32 where the network is fast enough, else in BF16.
@@ -588,7 +598,7 @@ class AllMasters:
 from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
 
 for stage in range(4):
-    print(f"stage {stage}: {zero_bytes(7_000_000_000, 64, stage).total / 2**30:6.1f} GiB a rank")
+    print(f"stage {stage}: {zero_bytes(7_000_000_000, 64, stage) / 2**30:6.1f} GiB a rank")
 
 # %% [markdown]
 # ### Exercise: the step of ZeRO-1

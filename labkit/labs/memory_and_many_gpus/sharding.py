@@ -13,40 +13,21 @@ STATE_BYTES = 12
 """Of a weight's FP32 master and Adam's two moments."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shares:
-    """Bytes that one rank keeps, without activations."""
+def zero_bytes(parameters: int, ranks: int, stage: int) -> int:
+    """Bytes that each of ``ranks`` keeps of a model, without activations.
 
-    weights: int
-    gradients: int
-    states: int
-
-    @property
-    def total(self) -> int:
-        return self.weights + self.gradients + self.states
-
-
-def zero_bytes(parameters: int, ranks: int, stage: int) -> Shares:
-    """What each of ``ranks`` keeps of a model: BF16 weights and gradients, FP32 states of Adam.
-
-    Stage 0 is data parallel. ZeRO stage 1 divides the states among the ranks, stage 2 the gradients
-    as well, stage 3 the weights too (Rajbhandari et al., arXiv:1910.02054, section 3). The last
-    share is filled up to the size of the others.
+    BF16 weights and gradients, FP32 states of Adam. Stage 0 is data parallel. ZeRO stage 1 divides
+    the states among the ranks, stage 2 the gradients as well, stage 3 the weights too (Rajbhandari
+    et al., arXiv:1910.02054, section 3). The last share is filled up to the size of the others.
 
     Raises:
-        ValueError: a stage other than 0 to 3, or less than one parameter or rank.
+        ValueError: a stage other than 0 to 3.
     """
     if stage not in (0, 1, 2, 3):
         raise ValueError(f"stage is {stage!r}; ZeRO has the stages 0, 1, 2 and 3")
-    if parameters < 1 or ranks < 1:
-        raise ValueError(f"{parameters} parameters on {ranks} ranks; 1 or more are wanted of each")
     share = -(-parameters // ranks)
     weights, gradients, states = (share if stage >= first else parameters for first in (3, 2, 1))
-    return Shares(
-        weights=WEIGHT_BYTES * weights,
-        gradients=WEIGHT_BYTES * gradients,
-        states=STATE_BYTES * states,
-    )
+    return WEIGHT_BYTES * (weights + gradients) + STATE_BYTES * states
 
 
 def column_row(group: dist.ProcessGroup, x: Tensor, up: Tensor, down: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ _MOST_POINTS = 240
 """A tape keeps about so many points."""
 
 
-def described(settings: StepSettings) -> str:
+def step_in_words(settings: StepSettings) -> str:
     """Such as "8 texts, BF16 autocast, loss in 16 chunks"."""
     blocks = len(settings.checkpointed)
     words = {
@@ -85,7 +85,7 @@ class Tape:
         peaks = ", ".join(f"{name} {hill.total / GIB:.2f}" for name, hill in self.hills.items())
         again = f" {100 * self.extra_flop:.0f} % more FLOP." if self.extra_flop else ""
         return (
-            f"GPT-2, {described(self.settings)}: peak {self.peak / GIB:.2f} GiB, in {phase}, "
+            f"GPT-2, {step_in_words(self.settings)}: peak {self.peak / GIB:.2f} GiB, in {phase}, "
             f"during {operator}.\nPeaks in GiB: {peaks}.{again}"
         )
 
@@ -111,7 +111,7 @@ def tape(settings: StepSettings = _PLAIN) -> Tape:
         raise ValueError(
             f"checkpointed={sorted(settings.checkpointed)}: GPT-2 has blocks 0 to {BLOCKS - 1}"
         )
-    return recorded().get(settings) or count_tape(settings)
+    return recorded_tapes().get(settings) or count_tape(settings)
 
 
 def count_tape(settings: StepSettings) -> Tape:
@@ -150,7 +150,7 @@ def _thinned(points: Sequence[StepPoint]) -> tuple[StepPoint, ...]:
 
 
 @cache
-def recorded() -> dict[StepSettings, Tape]:
+def recorded_tapes() -> dict[StepSettings, Tape]:
     """The tapes of data/emulated/gpt2_tape.json, by their settings."""
     record = json.loads(FILE.read_text(encoding="utf-8"))
     return {found.settings: found for found in map(_from_json, record["tapes"])}

@@ -14,7 +14,7 @@ import traitlets
 from labkit.labs.engine.described import AskingWidget
 from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
 from labkit.labs.memory_and_many_gpus.step_bytes import StepPoint
-from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, PHASES, Tape, described, tape
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, PHASES, Tape, step_in_words, tape
 
 LIMITS = (16 * GIB, 8 * GIB, 6 * GIB, 4 * GIB)
 """Bytes of the cards."""
@@ -328,7 +328,7 @@ def _row(what: str, shown: Tape) -> dict:
 def _told(settings: StepSettings) -> str:
     blocks = sorted(settings.checkpointed)
     which = f" Checkpointed: {', '.join(map(str, blocks))}." if blocks else ""
-    return f"{described(settings)}.{which}"
+    return f"{step_in_words(settings)}.{which}"
 
 
 def _operator(at: str) -> str:

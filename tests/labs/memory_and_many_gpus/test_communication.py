@@ -1,44 +1,14 @@
-"""Sums around a ring, and DDP with gradients in 16 bits."""
+"""DDP with gradients in 16 bits."""
 
 import copy
-import math
 
-import numpy as np
-import pytest
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit.labs.memory_and_many_gpus.communication import ring_sum
 from labkit.labs.memory_and_many_gpus.ranks import ranks
-
-
-def test_a_ring_in_bf16_by_the_place_of_the_largest():
-    ones = [1.0] * 8
-    sums = [
-        ring_sum([*ones[:place], 256.0, *ones[place + 1 :]], torch.bfloat16) for place in range(8)
-    ]
-    # 256 + 1 is a tie that goes to 256; 258 + 1 one that goes to 260; 7 + 256 one that goes to 264.
-    assert sums == [256.0, 256.0, 260.0, 260.0, 260.0, 260.0, 264.0, 264.0]
-    assert ring_sum([256.0, *ones[1:]], torch.float32) == 263.0
-
-
-@pytest.mark.seeds(range(3))
-def test_a_ring_in_fp16_equals_numpys_running_sum(seed):
-    values = np.random.default_rng(seed).normal(size=50)
-    running = np.add.accumulate(values.astype(np.float16), dtype=np.float16)
-    assert ring_sum(values.tolist(), torch.float16) == running[-1]
-
-
-def test_when_to_divide():
-    """Two ranks of 40000 overflow in FP16; 2**-24 divided by four is 0."""
-    large, small = [40000.0] * 2, [2.0**-24] * 4
-    assert math.isinf(ring_sum(large, torch.float16, divide="last"))
-    assert ring_sum(large, torch.float16, divide="first") == 40000.0
-    assert ring_sum(small, torch.float16, divide="first") == 0.0
-    assert ring_sum(small, torch.float16, divide="last") == 2.0**-24
 
 
 def gradients(hook, size):

@@ -15,7 +15,7 @@ from labkit.labs.engine.running import STUB
 from labkit.labs.memory_and_many_gpus import solutions
 from labkit.labs.memory_and_many_gpus.checks import check_topk_hook, check_zero_step
 from labkit.labs.memory_and_many_gpus.ranks import ranks, torchrun
-from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
+from labkit.labs.memory_and_many_gpus.sharding import STATE_BYTES
 from labkit.training.models import mlp
 
 # ZeRO-1
@@ -76,8 +76,8 @@ def test_zero_one_gives_the_weights_of_data_parallel_with_a_share_of_its_bytes(s
     for weights, held in runs[solutions.ZeroOne]:
         # Both add around a ring and round to float32; the piece decides where the ring begins.
         assert (weights != whole).float().mean() < (0.01 if size > 2 else 1e-9)
-        assert held == zero_bytes(901, size, 1).states
-    assert runs[DataParallel][0][1] == zero_bytes(901, size, 0).states
+        assert held == STATE_BYTES * -(-901 // size)
+    assert runs[DataParallel][0][1] == STATE_BYTES * 901
 
 
 @pytest.mark.parametrize("check", [check_zero_step, check_topk_hook])

@@ -13,32 +13,24 @@ from labkit.labs.memory_and_many_gpus.sharding import column_row, coordinates, z
 
 def test_bytes_of_a_model_of_seven_and_a_half_billion_on_64_ranks():
     """Rajbhandari et al., arXiv:1910.02054, figure 1: 120, 31.4, 16.6 and 1.9 GB."""
-    totals = [zero_bytes(7_500_000_000, 64, stage).total for stage in range(4)]
+    totals = [zero_bytes(7_500_000_000, 64, stage) for stage in range(4)]
     assert [round(total / 1e9, 1) for total in totals] == [120.0, 31.4, 16.6, 1.9]
 
 
 def test_seven_billion_in_gib():
-    totals = [zero_bytes(7_000_000_000, 64, stage).total for stage in range(4)]
+    totals = [zero_bytes(7_000_000_000, 64, stage) for stage in range(4)]
     assert [round(total / 2**30, 1) for total in totals] == [104.3, 27.3, 14.5, 1.6]
 
 
 def test_shares_are_filled_up_to_one_size():
-    shares = zero_bytes(901, 2, 1)
-    assert (shares.weights, shares.gradients, shares.states) == (1802, 1802, 12 * 451)
-    shares = zero_bytes(901, 2, 3)
-    assert (shares.weights, shares.gradients, shares.states) == (902, 902, 12 * 451)
+    assert zero_bytes(901, 2, 1) == 1802 + 1802 + 12 * 451
+    assert zero_bytes(901, 2, 3) == 902 + 902 + 12 * 451
 
 
 @pytest.mark.parametrize("stage", [-1, 4, 1.5])
 def test_zero_has_stages_0_to_3(stage):
     with pytest.raises(ValueError, match="0, 1, 2 and 3"):
         zero_bytes(10, 2, stage)
-
-
-@pytest.mark.parametrize(("parameters", "size"), [(0, 2), (10, 0)])
-def test_there_is_something_to_share(parameters, size):
-    with pytest.raises(ValueError, match="1 or more"):
-        zero_bytes(parameters, size, 1)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

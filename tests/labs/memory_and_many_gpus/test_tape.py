@@ -17,7 +17,7 @@ from labkit.labs.memory_and_many_gpus.tape import (
     Tape,
     _thinned,
     count_tape,
-    recorded,
+    recorded_tapes,
     tape,
 )
 from labkit.measuring.live_bytes import LiveBytes
@@ -62,13 +62,13 @@ def test_the_peak_is_that_of_an_ordinary_loop_on_a_card(settings):
     found = count_tape(settings)
     assert found.peak == peak and found.peak_at.endswith(at)
     # The recording says what is counted now.
-    assert recorded()[settings] == found
+    assert recorded_tapes()[settings] == found
 
 
 def test_the_recording_holds_the_steps_of_the_lab():
-    assert len(recorded()) == len(json.loads(FILE.read_text(encoding="utf-8"))["tapes"]) == 22
+    assert len(recorded_tapes()) == len(json.loads(FILE.read_text(encoding="utf-8"))["tapes"]) == 22
     for settings in (StepSettings(), StepSettings(autocast=True), CHUNKED, SMALLEST, ONE_BY_ONE):
-        assert tape(settings) is recorded()[settings]
+        assert tape(settings) is recorded_tapes()[settings]
 
 
 def test_the_roles_by_hand():
