@@ -1,11 +1,9 @@
 """Losses of the course's GPT in runs that differ in one thing: rows, precision, or its GELU."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from labkit.emulation import emulate_gpu
-from labkit.training import trained_gpt
+from labkit.training import cross_entropy, train, trained_gpt
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
 
@@ -25,16 +23,14 @@ def losses_of(
     for module in model.modules():
         if isinstance(module, nn.GELU):
             module.approximate = gelu
-    adam = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    losses = []
-    for batch in character_batches(text, 64, 8, steps=steps, seed=seed, vocabulary=vocabulary):
-        x, y = (part.flip(0) if reverse else part for part in batch)
-        adam.zero_grad()
-        with emulate_gpu():
-            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-                logits = model(x)
-            loss = F.cross_entropy(logits.float().flatten(0, 1), y.flatten())
-            loss.backward()
-        adam.step()
-        losses.append(loss.item())
-    return losses
+    loader = character_batches(text, 64, 8, steps=steps, seed=seed, vocabulary=vocabulary)
+    run = train(
+        model,
+        [[part.flip(0) if reverse else part for part in batch] for batch in loader],
+        optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3),
+        # The loss in float32: of 16-bit logits a GPU's cross_entropy rounds the log-probabilities.
+        loss_fn=lambda logits, y: cross_entropy(logits.float(), y),
+        precision="bf16" if bf16 else "fp32",
+        progress=False,
+    )
+    return [record.loss for record in run]
