@@ -28,9 +28,9 @@ HIDDEN, EPOCHS, TUNING = 256, 15, 6
 
 LR = 1e-3
 
+STAGES = ("prune", "prune each layer", "rank", "narrow", "tune", "store")
 Stage = tuple[str, float | str]
-"""("prune", share), ("prune each layer", share), ("rank", rank), ("narrow", units),
-("tune", epochs) or ("store", values)."""
+"""A name of STAGES, and the share that is pruned, the rank, the units, epochs, or the values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,15 +162,6 @@ def _seconds(model: nn.Module, images: Tensor) -> float:
     return statistics.median(times)
 
 
-def _check(stages: Sequence[Stage]) -> None:
-    for name, setting in stages:
-        allowed = ("prune", "prune each layer", "rank", "narrow", "tune", "store")
-        if name not in allowed:
-            raise ValueError(f"stage {name!r}: name one of {', '.join(allowed)}")
-        if name == "store" and setting not in VALUE_BYTES:
-            raise ValueError(f"store {setting!r}: name one of {', '.join(VALUE_BYTES)}")
-
-
 def pipeline(
     stages: Sequence[Stage], seed: int = 0, *, start: nn.Sequential | None = None
 ) -> tuple[Weighed, ...]:
@@ -187,7 +178,12 @@ def pipeline(
     Raises:
         ValueError: a stage is not one of these, or its setting does not fit.
     """
-    _check(stages)
+    for name, setting in stages:
+        if name not in STAGES or (name == "store" and setting not in VALUE_BYTES):
+            raise ValueError(
+                f"stage {(name, setting)!r}: name one of {', '.join(STAGES)}; "
+                f"values to store are {', '.join(VALUE_BYTES)}"
+            )
     data, values = digits(seed), "fp32"
     model = reader(seed) if start is None else copy.deepcopy(start)
     optimizer = adamw(model)
