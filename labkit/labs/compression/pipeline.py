@@ -72,7 +72,7 @@ def accuracy(model: nn.Module, data: ImageSplit) -> float:
     return (model(data.test_images).argmax(1) == data.test_labels).double().mean().item()
 
 
-def fit(
+def tune(
     model: nn.Module, data: ImageSplit, optimizer: Optimizer, *, epochs: int, seed: int = 0
 ) -> None:
     """Train in float32 for some epochs of batches of 64, in place."""
@@ -89,7 +89,7 @@ def adamw(model: nn.Module) -> torch.optim.AdamW:
 def _trained(hidden: int, epochs: int, seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     model = mlp(64, hidden, hidden, 10)
-    fit(model, digits(seed), adamw(model), epochs=epochs, seed=seed)
+    tune(model, digits(seed), adamw(model), epochs=epochs, seed=seed)
     return model
 
 
@@ -192,7 +192,7 @@ def pipeline(
         if name in ("prune", "prune each layer"):
             hold_masks(model, optimizer, float(setting), each_layer=name != "prune")
         elif name == "tune":
-            fit(model, data, optimizer, epochs=int(setting), seed=seed + 1000)
+            tune(model, data, optimizer, epochs=int(setting), seed=seed + 1000)
         else:
             if name == "rank":
                 model = low_rank(model, int(setting))
