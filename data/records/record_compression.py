@@ -27,9 +27,9 @@ from labkit.labs.compression.pipeline import (
     EPOCHS,
     accuracy,
     adamw,
-    fit,
     pipeline,
     reader,
+    tune,
     weigh,
 )
 from labkit.labs.compression.pruning import hold_masks, hold_zeros, linears, narrow, two_of_four
@@ -81,7 +81,7 @@ def tuned(model: nn.Sequential, seed: int, prune: Callable) -> list[float]:
     data, optimizer = digits(seed), adamw(model)
     prune(model, optimizer)
     before = accuracy(model, data)
-    fit(model, data, optimizer, epochs=TUNING, seed=seed + 1000)
+    tune(model, data, optimizer, epochs=TUNING, seed=seed + 1000)
     return [rounded(before), rounded(accuracy(model, data))]
 
 
@@ -125,7 +125,7 @@ def zeros(seed: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     model = reader(seed, epochs=0)
     optimizer = adamw(model)
-    fit(model, data, optimizer, epochs=EPOCHS, seed=seed)
+    tune(model, data, optimizer, epochs=EPOCHS, seed=seed)
     for name, masked, old in (
         ("no mask", False, False),
         ("masked gradients, old AdamW", True, True),
@@ -138,7 +138,7 @@ def zeros(seed: int) -> dict[str, Any]:
         hold_masks(pruned, adam, 0.9).remove()
         if masked:
             mask_gradients(pruned)
-        fit(pruned, data, adam, epochs=1, seed=seed + 1000)
+        tune(pruned, data, adam, epochs=1, seed=seed + 1000)
         row[name] = share_of_zeros(pruned)
     model.zero_grad()
     images, labels = next(iter(batches(data.train_images, data.train_labels, 64, seed=seed)))

@@ -14,8 +14,9 @@
 import copy, torch
 from torch import nn
 from labkit.labs.compression import checks, predictions as guesses, solutions as ours
-from labkit.labs.compression.pipeline import accuracy, fit, linears
+from labkit.labs.compression.pipeline import accuracy, linears
 from labkit.labs.engine import claim, predict, whose, yours
+from labkit.training import train
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -33,14 +34,15 @@ warm_up("10_compression")
 
 # %%
 from labkit.labs.compression.storage import file_bytes
-from labkit.training.data import digits
+from labkit.training.data import batches, digits
 from labkit.training.models import mlp
 
 data = digits()
 torch.manual_seed(0)
 reader = mlp(64, 256, 256, 10)
 adam = torch.optim.AdamW(reader.parameters(), lr=1e-3)
-fit(reader, data, adam, epochs=15)
+images = batches(data.train_images, data.train_labels, 64)
+train(reader, images, optimizer=adam, epochs=15, progress=False)
 print(f"{file_bytes(reader.state_dict()):,} bytes")
 
 # %% [markdown]
@@ -77,7 +79,8 @@ def zeros_after():
     pruned = copy.deepcopy(reader)
     optimizer = torch.optim.AdamW(pruned.parameters(), lr=1e-3)
     hold_masks(pruned, optimizer, 0.9).remove()  # prunes now, and holds no zeros later
-    fit(pruned, data, optimizer, epochs=1)
+    images = batches(data.train_images, data.train_labels, 64)
+    train(pruned, images, optimizer=optimizer, progress=False)
     weights = torch.cat([layer.weight.flatten() for layer in linears(pruned)])
     left = (weights == 0).float().mean().item()
     return min(("90 %", "50 %", "15 %", "0 %"), key=lambda c: abs(float(c[:-1]) / 100 - left))
@@ -154,7 +157,8 @@ holding = yours(hold_masks, ours.hold_masks)
 pruned = copy.deepcopy(reader)
 tuner = torch.optim.AdamW(pruned.parameters(), lr=1e-3)
 holding(pruned, tuner, 0.9)
-fit(pruned, data, tuner, epochs=3)
+images = batches(data.train_images, data.train_labels, 64)
+train(pruned, images, optimizer=tuner, epochs=3, progress=False)
 zeros = sum((layer.weight == 0).sum().item() for layer in linears(pruned))
 claim(f"{whose(holding)} masks: 76,032 of 84,480 weights are 0", zeros == 76_032)
 

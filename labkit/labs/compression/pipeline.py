@@ -34,9 +34,9 @@ HIDDEN, EPOCHS, TUNING = 256, 15, 6
 
 LR = 1e-3
 
+STAGES = ("prune", "prune each layer", "rank", "narrow", "tune", "store")
 Stage = tuple[str, float | str]
-"""("prune", share), ("prune each layer", share), ("rank", rank), ("narrow", units),
-("tune", epochs) or ("store", values)."""
+"""A name of STAGES, and the share that is pruned, the rank, the units, epochs, or the values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ def accuracy(model: nn.Module, data: ImageSplit) -> float:
     return (model(data.test_images).argmax(1) == data.test_labels).double().mean().item()
 
 
-def fit(
+def tune(
     model: nn.Module, data: ImageSplit, optimizer: Optimizer, *, epochs: int, seed: int = 0
 ) -> None:
     """Train in float32 for some epochs of batches of 64, in place."""
@@ -95,7 +95,7 @@ def adamw(model: nn.Module) -> torch.optim.AdamW:
 def _trained(hidden: int, epochs: int, seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     model = mlp(64, hidden, hidden, 10)
-    fit(model, digits(seed), adamw(model), epochs=epochs, seed=seed)
+    tune(model, digits(seed), adamw(model), epochs=epochs, seed=seed)
     return model
 
 
@@ -168,15 +168,6 @@ def _seconds(model: nn.Module, images: Tensor) -> float:
     return statistics.median(times)
 
 
-def _check(stages: Sequence[Stage]) -> None:
-    for name, setting in stages:
-        allowed = ("prune", "prune each layer", "rank", "narrow", "tune", "store")
-        if name not in allowed:
-            raise ValueError(f"stage {name!r}: name one of {', '.join(allowed)}")
-        if name == "store" and setting not in VALUE_BYTES:
-            raise ValueError(f"store {setting!r}: name one of {', '.join(VALUE_BYTES)}")
-
-
 def pipeline(
     stages: Sequence[Stage], seed: int = 0, *, start: nn.Sequential | None = None
 ) -> tuple[Weighed, ...]:
@@ -193,7 +184,12 @@ def pipeline(
     Raises:
         ValueError: a stage is not one of these, or its setting does not fit.
     """
-    _check(stages)
+    for name, setting in stages:
+        if name not in STAGES or (name == "store" and setting not in VALUE_BYTES):
+            raise ValueError(
+                f"stage {(name, setting)!r}: name one of {', '.join(STAGES)}; "
+                f"values to store are {', '.join(VALUE_BYTES)}"
+            )
     data, values = digits(seed), "fp32"
     model = reader(seed) if start is None else copy.deepcopy(start)
     optimizer = adamw(model)
@@ -202,7 +198,7 @@ def pipeline(
         if name in ("prune", "prune each layer"):
             hold_masks(model, optimizer, float(setting), each_layer=name != "prune")
         elif name == "tune":
-            fit(model, data, optimizer, epochs=int(setting), seed=seed + 1000)
+            tune(model, data, optimizer, epochs=int(setting), seed=seed + 1000)
         else:
             if name == "rank":
                 model = low_rank(model, int(setting))

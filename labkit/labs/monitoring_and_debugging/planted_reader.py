@@ -2,13 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Collection
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.emulation import emulate_gpu
+from labkit.training import train
 from labkit.training.data import batches, digits
 
 WIDTHS = (64, *[48] * 11, 10)
@@ -33,12 +33,10 @@ def planted_reader(*, seed: int = 0) -> tuple[nn.Sequential, Tensor]:
         if number < len(WIDTHS) - 1:
             modules[f"relu{number}"] = nn.ReLU()
     reader = nn.Sequential(modules)
+    images, labels = data.train_images.flatten(1), data.train_labels
+    epochs = (batches(images, labels, 64, seed=epoch) for epoch in range(6))
     adam = torch.optim.Adam(reader.parameters(), lr=1e-3)
-    for epoch in range(6):
-        for images, labels in batches(data.train_images, data.train_labels, 64, seed=epoch):
-            adam.zero_grad()
-            F.cross_entropy(reader(images.flatten(1)), labels).backward()
-            adam.step()
+    train(reader, chain.from_iterable(epochs), optimizer=adam, progress=False)
     with torch.no_grad():
         for first, second, k in PAIRS:
             for parameter in reader.get_submodule(first).parameters():

@@ -15,7 +15,7 @@ def losses_of(
     Args:
         seed: of the batches.
         reverse: whether the rows of each batch come in reverse order.
-        bf16: whether the forward pass runs under BF16 autocast, and the loss in FP32.
+        bf16: whether the forward pass runs under BF16 autocast.
         gelu: "none" for the exact GELU, "tanh" for its approximation.
     """
     text, vocabulary = shakespeare_split()[0], characters(shakespeare())
@@ -23,12 +23,13 @@ def losses_of(
     for module in model.modules():
         if isinstance(module, nn.GELU):
             module.approximate = gelu
-    stream = character_batches(text, 64, 8, steps=steps, seed=seed, vocabulary=vocabulary)
+    loader = character_batches(text, 64, 8, steps=steps, seed=seed, vocabulary=vocabulary)
     run = train(
         model,
-        ((x.flip(0), y.flip(0)) for x, y in stream) if reverse else stream,
+        [[part.flip(0) if reverse else part for part in batch] for batch in loader],
         optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3),
-        loss_fn=lambda logits, targets: cross_entropy(logits.float(), targets),
+        # The loss in float32: of 16-bit logits a GPU's cross_entropy rounds the log-probabilities.
+        loss_fn=lambda logits, y: cross_entropy(logits.float(), y),
         precision="bf16" if bf16 else "fp32",
         progress=False,
     )

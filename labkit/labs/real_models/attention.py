@@ -6,16 +6,18 @@ the length sqrt(width of a head), which bounds a score by that number.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labkit.training import cross_entropy
-from labkit.training.data import Vocabulary, character_batches, characters, shakespeare
+from labkit.training import train
+from labkit.training.batches import Batch
+from labkit.training.data import character_batches, shakespeare
 from labkit.training.models import Block, SmallGPT
-from labkit.training.precision import active, precision_named
+from labkit.training.scaling import LossScale
 
 
 class EagerBlock(Block):
@@ -51,17 +53,12 @@ class EagerBlock(Block):
 def small_gpt(*, qk_norm: bool, seed: int) -> SmallGPT:
     """A SmallGPT of 2 blocks with 2 heads and eager attention, for 68 characters and context 32."""
     torch.manual_seed(seed)
-    model = SmallGPT(_vocabulary().size, context=32, blocks=2, heads=2)
+    model = SmallGPT(68, context=32, blocks=2, heads=2)
     for place, plain in enumerate(model.blocks):
         block = EagerBlock(64, 2, qk_norm=qk_norm)
         block.load_state_dict(plain.state_dict())
         model.blocks[place] = block
     return model
-
-
-def largest_score(model: SmallGPT) -> float:
-    """The largest absolute score that any block of ``small_gpt`` has computed."""
-    return max(block.largest_score for block in model.blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,29 +97,26 @@ def crash_run(
         precision: "fp32", "bf16" or "fp16", as in ``labkit.training.train``.
         seed: of the pieces of text.
     """
-    plan, device = precision_named(precision), next(model.parameters()).device
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95))
-    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / 20))
-    scaler = torch.amp.GradScaler(device.type, enabled=plan.scaled, init_scale=2.0**10)
     losses: list[float] = []
-    with active(plan, device) as autocast:
-        for tokens, next_tokens in character_batches(shakespeare(), 32, 16, steps=steps, seed=seed):
-            optimizer.zero_grad()
-            with autocast():
-                loss = cross_entropy(model(tokens.to(device)), next_tokens.to(device))
-            if not loss.isfinite():
-                return _ended(model, losses, died=len(losses))
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            warm_up.step()
-            losses.append(loss.item())
-    return _ended(model, losses, died=None)
 
+    def until_broken() -> Iterator[Batch]:
+        for batch in character_batches(shakespeare(), 32, 16, steps=steps, seed=seed):
+            if losses and not math.isfinite(losses[-1]):
+                return
+            yield batch
 
-def _ended(model: SmallGPT, losses: list[float], *, died: int | None) -> CrashRun:
-    return CrashRun(losses=tuple(losses), largest_score=largest_score(model), died=died)
-
-
-def _vocabulary() -> Vocabulary:
-    return characters(shakespeare())
+    train(
+        model,
+        until_broken(),
+        optimizer=optimizer,
+        precision=precision,
+        scaler=LossScale(2.0**10) if precision == "fp16" else None,
+        schedule=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1, (i + 1) / 20)),
+        on_step=lambda record: losses.append(record.loss),
+        progress=False,
+    )
+    finite = tuple(filter(math.isfinite, losses))
+    largest = max(block.largest_score for block in model.blocks)
+    died = len(finite) if len(finite) < len(losses) else None
+    return CrashRun(losses=finite, largest_score=largest, died=died)

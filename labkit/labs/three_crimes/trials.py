@@ -5,15 +5,19 @@ keeps, beside the losses, which gradients are 0 and which weights move. Which ru
 is measured in tests/labs/three_crimes/test_three_crimes_runs.py.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, islice, repeat
 from statistics import median
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 from labkit.training import StepRecord, train
+from labkit.training.batches import Batch
 from labkit.training.data import batches, digits
 from labkit.training.models import mlp
 from labkit.training.scaling import LossScale
@@ -21,16 +25,11 @@ from labkit.training.scaling import LossScale
 _BATCH = 64
 
 
-def _classifier() -> nn.Module:
-    return mlp(64, 256, 10)
-
-
-def _autoencoder() -> nn.Module:
+_NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "digits": lambda: mlp(64, 256, 10),
     # A sigmoid keeps each error below 1, and so each gradient of the mean below 2 / elements.
-    return nn.Sequential(mlp(64, 32, 64), nn.Sigmoid())
-
-
-_NETWORKS = {"digits": _classifier, "autoencoder": _autoencoder}
+    "autoencoder": lambda: nn.Sequential(mlp(64, 32, 64), nn.Sigmoid()),
+}
 
 # "adam" is one operator after the other on every device, so that its format is that of the weights.
 _OPTIMIZERS = {
@@ -130,7 +129,7 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
         torch.manual_seed(seed)
         model = _NETWORKS[trial.task]()
     optimizer = _OPTIMIZERS[trial.optimizer](model.parameters(), trial)
-    before, zeros, moved = _values(model), [], []
+    before, zeros, moved = parameters_to_vector(model.parameters()).detach(), [], []
 
     def look(record: StepRecord) -> None:
         nonlocal before
@@ -139,14 +138,14 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
             zeros.append((gradients == 0).float().mean().item())
             # `pure_*` casts the weights before the first step.
             before = before.to(gradients.dtype)
-        after = _values(model)
+        after = parameters_to_vector(model.parameters()).detach()
         same = (after == before) | (after.isnan() & before.isnan())
         moved.append((~same).float().mean().item())
         before = after
 
     records = train(
         model,
-        _Steps(trial, seed),
+        _steps(trial, seed),
         optimizer=optimizer,
         loss_fn=lambda output, target: trial.loss_weight * _loss(trial, output, target),
         precision=trial.precision,
@@ -154,46 +153,22 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
         on_step=look,
         progress=False,
     )
-    kept = [
-        StepRecord(r.step, r.loss / trial.loss_weight, r.grad_norm, r.loss_scale, r.skipped)
-        for r in records
-    ]
-    finite = bool(_values(model).isfinite().all())
-    return Outcome(tuple(kept), zeros[0], tuple(moved), finite, _test(trial, model))
-
-
-def _values(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
+    kept = tuple(replace(record, loss=record.loss / trial.loss_weight) for record in records)
+    finite = bool(before.isfinite().all())  # what look saw after the last step
+    return Outcome(kept, zeros[0], tuple(moved), finite, _test(trial, model))
 
 
 def _loss(trial: Trial, output: Tensor, target: Tensor) -> Tensor:
     return (F.cross_entropy if trial.task == "digits" else F.mse_loss)(output, target)
 
 
-class _Steps:
-    """As many batches as the trial has steps, read as one epoch."""
-
-    def __init__(self, trial: Trial, seed: int) -> None:
-        self.trial, self.seed = trial, seed
-
-    def __len__(self) -> int:
-        return self.trial.steps
-
-    def __iter__(self):
-        data = digits()
-        images = data.train_images.flatten(1)
-        if self.trial.task == "autoencoder":
-            for _ in range(self.trial.steps):
-                yield images, images
-            return
-        loader = batches(images, data.train_labels, _BATCH, seed=self.seed, drop_last=True)
-        left = self.trial.steps
-        while left > 0:
-            for batch in loader:
-                if left == 0:
-                    return
-                yield batch
-                left -= 1
+def _steps(trial: Trial, seed: int) -> Iterator[Batch]:
+    data = digits()
+    images = data.train_images.flatten(1)
+    if trial.task == "autoencoder":
+        return repeat((images, images), trial.steps)
+    loader = batches(images, data.train_labels, _BATCH, seed=seed, drop_last=True)
+    return islice(chain.from_iterable(repeat(loader)), trial.steps)
 
 
 def _test(trial: Trial, model: nn.Module) -> float:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.utils import prune
 
-from labkit.labs.compression.pipeline import adamw, fit, linears, reader
+from labkit.labs.compression.pipeline import adamw, linears, reader, tune
 from labkit.labs.compression.pruning import hold_masks
 from labkit.labs.compression.sparsity import sparsity
 from labkit.labs.compression.storage import file_bytes
@@ -29,7 +29,7 @@ def test_zeros_that_are_left_had_no_gradient(seed):
     had = [torch.zeros_like(mask) for mask in pruned]
     for weight, seen in zip(weights, had, strict=True):
         weight.register_hook(partial(remember, seen))
-    fit(model, data, optimizer, epochs=1)
+    tune(model, data, optimizer, epochs=1)
     for weight, mask, seen in zip(weights, pruned, had, strict=True):
         assert torch.equal(weight == 0, mask & ~seen)
     blank = (data.train_images.flatten(1) == 0).all(dim=0)

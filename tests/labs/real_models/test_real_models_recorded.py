@@ -59,16 +59,16 @@ def test_the_ring_is_learnt_on_each_seed_in_each_precision():
     for runs in ring_runs().values():
         assert len(runs) == 10
         for run in runs:
-            assert run.blobs["float32"] == 8
-            assert max(map(abs, run.mean)) < 0.25
-            assert all(abs(std - math.sqrt(2.01)) < 0.15 for std in run.std)
-            highest, last = run.accuracy
+            assert run["blobs"]["float32"] == 8
+            assert max(map(abs, run["mean"])) < 0.25
+            assert all(abs(std - math.sqrt(2.01)) < 0.15 for std in run["std"])
+            highest, last = run["accuracy"]
             assert 0.5 < last < highest
 
 
 def test_the_bf16_average_stands_behind_the_float32_one():
     for runs in ring_runs().values():
-        assert mean(run.blobs["bfloat16"] for run in runs) < 7
+        assert mean(run["blobs"]["bfloat16"] for run in runs) < 7
 
 
 def test_a_checkpoint_in_bf16_trains_as_it_is_recorded():
