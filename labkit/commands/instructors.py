@@ -223,7 +223,7 @@ def _record(options: Namespace) -> int:
 
     device = options.device or str(torch.accelerator.current_accelerator(True) or "cpu")
     try:
-        done = recordings.record(
+        done = recordings.record_device(
             device, command=shlex.join(["labkit", *options.typed]), quick=options.quick
         )
     except (ValueError, RuntimeError) as error:

@@ -28,7 +28,7 @@ def _places(shape: torch.Size, dim: int, index: Tensor) -> Tensor:
     return places.flatten()
 
 
-def scatter_reduced(
+def reduced(
     x: Tensor, dim: int, index: Tensor, source: Tensor | float, kind: str, include_self: bool
 ) -> Tensor:
     """``x.scatter_reduce(dim, index, source, kind)``, rounded to the dtype of x at every step.

@@ -289,9 +289,7 @@ def scattered(name: str) -> Kernel:
             return here(x, dim, index, source, *args, **kwargs)
         before, include_self = x.clone(), kwargs.get("include_self", True)
         result = here(x, dim, index, source, *args, **kwargs)
-        return result.copy_(
-            atomic_sums.scatter_reduced(before, dim, index, source, kind, include_self)
-        )
+        return result.copy_(atomic_sums.reduced(before, dim, index, source, kind, include_self))
 
     return kernel
 

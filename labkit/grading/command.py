@@ -26,7 +26,7 @@ from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader import gradebook
 from labkit.grading.nbgrader.gradebook import GradebookError
-from labkit.grading.records import GradingSettings
+from labkit.grading.records import Settings
 from labkit.grading.report import (
     canvas,
     feedback,
@@ -132,9 +132,7 @@ def run_grade(options: argparse.Namespace, make_grader: Callable | None = None) 
             from labkit.grading.judge import selftest
 
             lab = _lab(options.lab, read_course())
-            return selftest.grade_known_works(
-                _settings(options, b"self-test"), make_grader or Grader, lab
-            )
+            return selftest.self_test(_settings(options, b"self-test"), make_grader or Grader, lab)
         if options.submissions is None or options.out is None:
             raise CannotStart("Name the submissions and the table: labkit grade DIR -o grades.csv")
         return _grade(options, make_grader)
@@ -274,8 +272,8 @@ def _line_of(error: BaseException | None, name: str) -> str:
     return f" (line {lines[-1]})" if lines else ""
 
 
-def _settings(options: argparse.Namespace, secret: bytes) -> GradingSettings:
-    return GradingSettings(
+def _settings(options: argparse.Namespace, secret: bytes) -> Settings:
+    return Settings(
         jobs=options.jobs or os.cpu_count() or 1,
         secret=secret,
         extra=str(options.extra.resolve()) if options.extra else None,
@@ -349,9 +347,7 @@ def _overrides(given: list[Override] | None, ledger: GradeLedger) -> list[Overri
 
 
 @contextlib.contextmanager
-def _engine(
-    address: str | None, settings: GradingSettings, make_grader: Callable
-) -> Iterator[Engine]:
+def _engine(address: str | None, settings: Settings, make_grader: Callable) -> Iterator[Engine]:
     if address:
         with cluster.engine(address, settings, make_grader) as engine:
             yield engine

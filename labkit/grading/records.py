@@ -92,13 +92,19 @@ class Outcome:
     measured: tuple[tuple[str, float], ...] = ()
 
 
+def failed_outcome(exercise: str, message: str, *, hidden: bool = False) -> Outcome:
+    """The outcome of an exercise at which the grader itself failed."""
+    failed = {"status": "not graded", "cause": "grader"}
+    return Outcome(exercise=exercise, message=message, hidden=hidden, **failed)
+
+
 def settled(outcome: Outcome) -> Outcome:
     """An outcome that two runs have had, as one that is not tried again."""
     return replace(outcome, rerun=False, message=outcome.message.removesuffix(AGAIN) + TWICE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradingSettings:
+class Settings:
     """How to grade.
 
     ``jobs`` submissions run at a time. ``secret`` seeds what is random, with the submission and

@@ -33,7 +33,7 @@ from labkit.interview.question_parts import (
     Unclear,
     WrongNumber,
 )
-from labkit.interview.typed_numbers import drawn_in_full, rounds_to, same, within, written_value
+from labkit.interview.typed_numbers import in_full, rounds_to, same, within, written_value
 
 _DRAWS = 2000
 
@@ -356,9 +356,7 @@ def _all_differ(question: Question, expected: tuple, wrong: tuple) -> bool:
     said = [(w.part, value) for w, value in zip(question.wrong_numbers, wrong, strict=True)]
     for place, (part, value) in enumerate(said):
         right, tolerance = expected[part - 1], question.numbers[part - 1].tolerance
-        if within(value, right, tolerance) or rounds_to(
-            value, drawn_in_full(value), right, tolerance
-        ):
+        if within(value, right, tolerance) or rounds_to(value, in_full(value), right, tolerance):
             return False
         if any(other == part and same(value, earlier) for other, earlier in said[:place]):
             return False

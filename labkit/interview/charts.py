@@ -10,7 +10,7 @@ from labkit.interview.readiness import BAR, Estimate
 from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
 
-def readiness_picture(
+def readiness_chart(
     rows: Sequence[tuple[str, Estimate | None, Estimate | None, int, int]], *, said: str
 ) -> Picture:
     """What somebody would get right of new questions in each topic: two marks with intervals.
@@ -50,7 +50,7 @@ def readiness_picture(
     )
 
 
-def calibration_picture(rows: Sequence[tuple[str, int, float]]) -> Picture:
+def calibration_chart(rows: Sequence[tuple[str, int, float]]) -> Picture:
     """The share of right answers at each stated confidence.
 
     Args:

@@ -29,7 +29,7 @@ _NO_LAB = "99"  # after all labs
 
 
 @dataclass(frozen=True)
-class StudyStep:
+class Step:
     """One thing to do, for how many minutes; ``action`` is what it begins.
 
     A "drill" asks ``count`` core questions of its ``topics``; "daily" asks ``count`` of what is due
@@ -74,9 +74,9 @@ class StudyPlan:
 
     today: date
     interview: date | None
-    steps: tuple[StudyStep, ...]
+    steps: tuple[Step, ...]
 
-    def text(self, language: str, line: Callable[[StudyStep], str]) -> str:
+    def text(self, language: str, line: Callable[[Step], str]) -> str:
         """The plan in lines; ``line(step)`` is what to run for a step, in a line of its own."""
         said, minutes = WORDS["plan without a date"][language], WORDS["minutes"][language]
         lines = [ahead(self.interview, self.today)[language] if self.interview else said]
@@ -115,14 +115,14 @@ def plan(
     return StudyPlan(today, day, tuple(steps))
 
 
-def _today(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[StudyStep]:
+def _today(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Step]:
     """Sittings of the core, as many as fit into half an hour; one of them at least."""
     steps = _core(bank, reviews, now)
     ends = itertools.accumulate(step.minutes for step in steps)
     return [step for step, end in zip(steps, ends, strict=True) if end <= _TODAY] or steps[:1]
 
 
-def _last_days(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[StudyStep]:
+def _last_days(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Step]:
     """A diagnostic, the core and the mocks, without what the last seven days hold of them."""
     recent = _since(reviews, now, _RECENT)
     return [
@@ -132,7 +132,7 @@ def _last_days(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Stu
     ]
 
 
-def _spread(steps: Sequence[StudyStep], today: date, day: date) -> list[StudyStep]:
+def _spread(steps: Sequence[Step], today: date, day: date) -> list[Step]:
     """The steps with a day for each, from today to the day before the interview, evenly."""
     days, whole = (day - today).days, sum(step.minutes for step in steps)
     ends = itertools.accumulate(step.minutes for step in steps)
@@ -149,14 +149,12 @@ def _named(day: date, today: date) -> Text:
     return Text(en=en, zh=zh)
 
 
-def _weeks(
-    bank: Bank, reviews: Sequence[Review], now: datetime, interview: datetime
-) -> list[StudyStep]:
+def _weeks(bank: Bank, reviews: Sequence[Review], now: datetime, interview: datetime) -> list[Step]:
     last = interview.date() - timedelta(days=_DAYS)
     held = weeks(bank, reviews, now, interview)
     count = max(_A_DAY, held.due[0][1] + held.new_a_day)
     asked = session(bank, reviews, now, count=count, interview=interview)
-    each_day = StudyStep(
+    each_day = Step(
         Text(
             en=f"{len(asked)} questions: what is due, then new ones",
             zh=f"{len(asked)} 题：先做到期的，再做新题",
@@ -166,7 +164,7 @@ def _weeks(
         count=len(asked),
         when=Text(en=f"each day before {last}", zh=f"{last} 之前每天"),
     )
-    then = StudyStep(
+    then = Step(
         Text(en="the whole core and two mocks", zh="全部核心题和两次模拟面试"),
         sum(step.minutes for step in _last_days(bank, [], now)),
         "plan",
@@ -192,7 +190,7 @@ def _mocks(reviews: Iterable[Review]) -> int:
     return len({review.at for review in reviews if review.mode == "mock"})
 
 
-def _diagnostic(bank: Bank, reviews: Sequence[Review], recent: Iterable[Review]) -> list[StudyStep]:
+def _diagnostic(bank: Bank, reviews: Sequence[Review], recent: Iterable[Review]) -> list[Step]:
     """The diagnostic, unless one is among the recent reviews."""
     if any(review.mode == "diagnostic" for review in recent):
         return []
@@ -202,15 +200,15 @@ def _diagnostic(bank: Bank, reviews: Sequence[Review], recent: Iterable[Review])
         en=f"the diagnostic: {len(asked)} questions on {labs} labs, to find the gaps",
         zh=f"诊断测验：{labs} 个实验共 {len(asked)} 题，找出薄弱之处",
     )
-    return [StudyStep(what, _minutes(asked), "diagnostic")]
+    return [Step(what, _minutes(asked), "diagnostic")]
 
 
-def _mock(place: int) -> StudyStep:
+def _mock(place: int) -> Step:
     what = Text(en=f"mock interview {place}", zh=f"第 {place} 次模拟面试")
-    return StudyStep(what, MOCK_MINUTES, "mock")
+    return Step(what, MOCK_MINUTES, "mock")
 
 
-def _core(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[StudyStep]:
+def _core(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Step]:
     """The core questions that are not known, in sittings of a quarter of an hour."""
     newest = {review.question: review for review in _since(reviews, now, _RECENT)}
     open_: dict[str, list[Question]] = defaultdict(list)
@@ -236,7 +234,7 @@ def _sittings(topics: Sequence[str], open_: Mapping[str, Sequence[Question]]) ->
     return sittings
 
 
-def _drill(bank: Bank, topics: Sequence[str], open_: Mapping[str, Sequence[Question]]) -> StudyStep:
+def _drill(bank: Bank, topics: Sequence[str], open_: Mapping[str, Sequence[Question]]) -> Step:
     asked = [question for topic in topics for question in open_[topic]]
     titles = [bank.topics[topic].title for topic in topics]
     many = "1 core question" if len(asked) == 1 else f"{len(asked)} core questions"
@@ -244,7 +242,7 @@ def _drill(bank: Bank, topics: Sequence[str], open_: Mapping[str, Sequence[Quest
         en=f"{', '.join(title.en for title in titles)}: {many}",
         zh=f"{'、'.join(title.zh for title in titles)}：核心题 {len(asked)} 道",
     )
-    return StudyStep(what, _minutes(asked), "drill", tuple(topics), len(asked))
+    return Step(what, _minutes(asked), "drill", tuple(topics), len(asked))
 
 
 def _minutes(questions: Iterable[Question]) -> int:

@@ -59,7 +59,7 @@ def ready() -> Picture | None:
         (bank.topics[row.topic].title.en, row.screen, row.deep_dive, row.right, row.answered)
         for row in found.topics
     ]
-    return charts.readiness_picture(rows, said=said)
+    return charts.readiness_chart(rows, said=said)
 
 
 def confidence() -> Picture | None:
@@ -69,9 +69,7 @@ def confidence() -> Picture | None:
     if not any(row.answers for row in rows):
         print("You have not answered with a confidence yet, so there is nothing to compare.")
         return None
-    return charts.calibration_picture(
-        [(words[row.sure - 1], row.answers, row.right) for row in rows]
-    )
+    return charts.calibration_chart([(words[row.sure - 1], row.answers, row.right) for row in rows])
 
 
 def _now() -> datetime:

@@ -32,8 +32,8 @@ from labkit.interview.question_parts import (
 from labkit.interview.run_code import run_code
 from labkit.interview.typed_numbers import (
     compared,
-    drawn_in_full,
     exponent_of_two,
+    in_full,
     in_words,
     means_output,
     read_typed,
@@ -155,12 +155,12 @@ class Numeric(WithWrongs):
         return next((cut for cut in cuts if len(cut) == len(self.parts)), cuts[-1])
 
     def right_answer(self, card: Card) -> list[str]:
-        return [drawn_in_full(value) for value in card.expected]
+        return [in_full(value) for value in card.expected]
 
     def wrong_answers(self, card: Card) -> Iterator[tuple[list[str], WrongNumber]]:
         for wrong, value in zip(self.wrong, card.wrong, strict=True):
             answer = self.right_answer(card)
-            answer[wrong.part - 1] = drawn_in_full(value)
+            answer[wrong.part - 1] = in_full(value)
             yield answer, wrong
 
     def right(self, card: Card) -> Text:

@@ -241,7 +241,7 @@ def in_words(value: Number) -> str:
     return f"{shown} = {float(value):.6g}" if "**" in shown else shown
 
 
-def drawn_in_full(value: Number) -> str:
+def in_full(value: Number) -> str:
     """A number as a text that ``read_typed`` reads as exactly this number.
 
     >>> in_full(Fraction(1, 3)), in_full(float("inf"))

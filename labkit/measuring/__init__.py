@@ -3,8 +3,9 @@
 ``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
 rounds of ``timing``, which shows them; ``quality`` asks whether the accuracy is the same.
 ``verdicts`` says what pairs show against a margin. ``live_bytes`` counts the bytes that are alive,
-``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such results of
-named machines. ``ledger`` is the table of what the labs made of the course's GPT.
+``efficiency`` what else a step needs, ``energy`` reads joules; ``monitor`` watches a run for
+faults. ``recordings`` are such results of named machines. ``ledger`` is the table of what the labs
+made of the course's GPT.
 """
 
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         misaligned,
         work_and_memory,
     )
+    from labkit.measuring.monitor import Fault, Monitor
     from labkit.measuring.quality import Impact, accuracy_impact
     from labkit.measuring.speed import benchmark
     from labkit.measuring.throughput import measure
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Casts",
+    "Fault",
     "Impact",
     "Measurement",
     "Misaligned",
+    "Monitor",
     "Timing",
     "Verdict",
     "accuracy_impact",
@@ -45,6 +49,7 @@ __getattr__ = lazily(
     __name__,
     {
         "efficiency": "Casts Misaligned count_casts misaligned work_and_memory",
+        "monitor": "Fault Monitor",
         "quality": "Impact accuracy_impact",
         "speed": "benchmark",
         "throughput": "measure",

@@ -23,7 +23,7 @@ from labkit.base import progress
 from labkit.base.home import BLUE, DATA, GREY, ORANGE, Picture, new_axes
 from labkit.base.progress import ProgressError
 from labkit.devices.roofline import roofs
-from labkit.measuring.showing import table
+from labkit.measuring.html_tables import table
 from labkit.training import bits_per_character
 from labkit.training.data import shakespeare_split
 

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from labkit.measuring.showing import readable_bytes
+from labkit.measuring.html_tables import readable_bytes
 from labkit.training.precision import check_values
 
 # A CPU's attention counts as a GPU's.

@@ -11,7 +11,7 @@ from statistics import fmean
 import torch
 from tqdm.auto import tqdm
 
-from labkit.measuring.showing import table
+from labkit.measuring.html_tables import table
 from labkit.measuring.speed import Make, check_modes, check_whole
 from labkit.measuring.verdicts import Verdict, check_margin, verdict
 from labkit.training.batches import Batch, Loss, check_batch

@@ -121,7 +121,7 @@ RUNS: dict[str, Callable[[], _Ready]] = {"digits-cnn": _digits_cnn, "character-g
 """Name -> what gives the maker of model and optimizer, batches, and epochs: about 200 steps."""
 
 
-def record(
+def record_device(
     device: str = "cpu",
     *,
     command: str = "labkit record",

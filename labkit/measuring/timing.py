@@ -18,7 +18,7 @@ import torch
 from matplotlib.ticker import AutoLocator, NullLocator
 
 from labkit.base.home import BLUE, GREY, Picture, new_axes
-from labkit.measuring.showing import readable_bytes, table
+from labkit.measuring.html_tables import readable_bytes, table
 from labkit.measuring.verdicts import CONTROL_MARGIN, TIME_MARGIN, Verdict, verdict
 
 Given = TypeVar("Given")

@@ -1,20 +1,16 @@
 """Train in a precision: one visible loop, the precisions, the loss scaler, models and data.
 
 Read ``loop`` first, then ``precision`` (what each one is) and ``scaling`` (the rule of
-``torch.amp.GradScaler``). ``gpt`` is the trained model of the labs, ``low_bit`` is FP8 and FP4,
-``monitor`` watches a run.
+``torch.amp.GradScaler``). ``gpt`` is the trained model of the labs, ``low_bit`` is FP8 and FP4.
 """
 
 from labkit.training.batches import cross_entropy
 from labkit.training.gpt import bits_per_character, trained_gpt
 from labkit.training.loop import StepRecord, TrainingRun, evaluate, in_eval_mode, train
-from labkit.training.monitor import Fault, Monitor
 from labkit.training.precision import PRECISIONS, PrecisionWarning
 
 __all__ = [
     "PRECISIONS",
-    "Fault",
-    "Monitor",
     "PrecisionWarning",
     "StepRecord",
     "TrainingRun",

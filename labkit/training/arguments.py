@@ -8,12 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from labkit.training.precision import (
-    Precision,
-    PrecisionWarning,
-    check_parameters,
-    check_values,
-)
+from labkit.training.precision import Precision, PrecisionWarning, check_parameters, check_values
 from labkit.training.scaling import LossScale
 
 Scaler = torch.amp.GradScaler | LossScale

@@ -272,7 +272,8 @@ print("one stack of 148 every 50th:  ", milliseconds_a_step(items=1, every=50), 
 # labkit's `Monitor` watches the loss and the first two rows, and keeps a bounded number of steps. The cell trains a CNN in FP16. From step 90 on, every batch holds NaN.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.training import Monitor, train
+from labkit.measuring import Monitor
+from labkit.training import train
 from labkit.training.data import batches, digits
 from labkit.training.models import SmallCNN
 

@@ -590,7 +590,7 @@ for pairs in (2, 5, 10):
 
 # %%
 from labkit.devices import Description, device_of
-from labkit.labs.choosing_precision.decision import Requirements, recommend as decide
+from labkit.labs.choosing_precision.decision import Requirements, decide
 
 a100 = device_of(Description(name="A100", kind="cuda", capability="8.0"))
 for gigabytes in (16, 8):

@@ -609,7 +609,7 @@ recorded.nan_batch_table()
 # %%
 from dataclasses import replace
 
-from labkit.labs.production.respond import Plan
+from labkit.labs.production.run_plan import Plan
 
 Plan(precision="fp16", micro_batch=32, accumulate=1)
 
@@ -659,12 +659,12 @@ checks.check_respond(respond)
 # %% [markdown]
 # ### A run with five faults
 #
-# *Optional.* `drill` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with the `Monitor` of lab 11. Its loop is short enough to read: `labkit/labs/production/drill.py`. Five faults are planted: a NaN batch, an out-of-memory error, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `drill` saves every ten steps, except during a streak, and after each retry or rollback. Each row of the table is an event, its answer, and the step and the plan that follow.
+# *Optional.* `fault_drill` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with the `Monitor` of lab 11. Its loop is short enough to read: `labkit/labs/production/drill.py`. Five faults are planted: a NaN batch, an out-of-memory error, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `fault_drill` saves every ten steps, except during a streak, and after each retry or rollback. Each row of the table is an event, its answer, and the step and the plan that follow.
 
 # %% tags=["nbval-ignore-output"]
 import pandas as pd
-from labkit.labs.production.drill import drill
-from labkit.training import Monitor
+from labkit.labs.production.drill import fault_drill
+from labkit.measuring import Monitor
 from labkit.training.data import batches, digits
 from labkit.training.models import mlp
 
@@ -674,7 +674,7 @@ reader = mlp(64, 32, 10)
 epoch = batches(data.train_images, data.train_labels, 32)
 faults = {7: "NaN batch", 14: "out of memory", 20: "damaged file", 50: "loader"}
 with tempfile.TemporaryDirectory() as folder:
-    answered = drill(
+    answered = fault_drill(
         reader,
         [*epoch, *epoch],
         (data.test_images, data.test_labels),
@@ -691,7 +691,7 @@ print(monitor.report())
 pd.DataFrame(answered)
 
 # %% [markdown]
-# The NaN batch costs one step. After the out-of-memory error, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, to the checkpoint that it saved at step 14, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `drill` on this folder would go on there.
+# The NaN batch costs one step. After the out-of-memory error, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, to the checkpoint that it saved at step 14, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `fault_drill` on this folder would go on there.
 #
 # ### Optional: before the card is full
 #

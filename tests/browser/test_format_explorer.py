@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from labkit.formats import BF16, FP16, decode, encode
-from labkit.labs.number_formats.exact_numbers import in_full
+from labkit.labs.number_formats.exact_numbers import decimal_in_full
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 from tests.browser.contrast import contrasts
 
@@ -91,7 +91,9 @@ class Explorer:
             "(bits) => bits.map((bit) => bit.ariaPressed === 'true' ? 1 : 0).join('')"
         )
         assert int(pressed, 2) == code
-        assert self.root.locator(".fe-exact output").inner_text() == in_full(decode(code, fmt))
+        assert self.root.locator(".fe-exact output").inner_text() == decimal_in_full(
+            decode(code, fmt)
+        )
 
     def after_next(self, event: str, act) -> dict:
         """Do something real, and return what the page showed one frame after the event."""

@@ -6,11 +6,7 @@ import pytest
 from small_manifest import lab
 
 from labkit.base import progress
-from labkit.course.progress_panel import (
-    LabProgress,
-    lab_progress,
-    overview,
-)
+from labkit.course.progress_panel import LabProgress, lab_progress, overview
 from labkit.labs.engine.misconceptions import misconceptions_met, sure_and_wrong
 
 START = lab("00_start_here", "Start here", first=1)

@@ -8,13 +8,7 @@ import pytest
 import torch
 
 from labkit.base.home import import_optional
-from labkit.formats import (
-    QuantParams,
-    choose,
-    dequantize_affine,
-    fake_quantize,
-    quantize_affine,
-)
+from labkit.formats import QuantParams, choose, dequantize_affine, fake_quantize, quantize_affine
 
 RANGES = [
     (-1.0, 3.0),

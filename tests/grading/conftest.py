@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.grading.judge.runner import Grader
-from labkit.grading.records import GradingSettings
+from labkit.grading.records import Settings
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import metering
 
@@ -13,7 +13,7 @@ def warm():
     """A grader of one worker in the sandbox; its processes take seconds to start."""
     if why := sandbox.why_not():
         pytest.skip(why)
-    with Grader(GradingSettings(secret=b"of the class")) as made:
+    with Grader(Settings(secret=b"of the class")) as made:
         yield made
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from labkit.__main__ import parse
 from labkit.grading import command
-from labkit.grading.records import GradingSettings, Outcome, Work
+from labkit.grading.records import Outcome, Settings, Work
 
 _OUTCOMES = {
     "passes": {"status": "passed", "message": "Right.", "score": 1.0},
@@ -38,7 +38,7 @@ class QuickGrader:
     graded: list[Work] = []  # noqa: RUF012 - shared by all of a test, which makes a class of its own
     seconds = 0.0
 
-    def __init__(self, settings: GradingSettings):
+    def __init__(self, settings: Settings):
         self.settings = settings
 
     def __enter__(self):

@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 from attacks import E2M1, LAB, ONLY, honest
-from handing_in import (
-    WRONG_ULP,
-    as_bytes,
-    cell_of,
-    code,
-    small,
-    unsolved,
-    with_answer,
-)
+from handing_in import WRONG_ULP, as_bytes, cell_of, code, small, unsolved, with_answer
 from submissions import graded
 
 from labkit.grading.course_labs import read_course

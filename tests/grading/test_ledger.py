@@ -11,12 +11,12 @@ from labkit.grading.course_labs import read_course
 from labkit.grading.intake.roster import Override
 from labkit.grading.judge import grade_ledger as ledger_module
 from labkit.grading.judge.grade_ledger import Basis, GradeLedger, LedgerError
-from labkit.grading.records import AGAIN, GradingSettings, Outcome, Work
+from labkit.grading.records import AGAIN, Outcome, Settings, Work
 
 COURSE = read_course()
 LAB = COURSE["02_number_formats"]
 WORK = Work(lab=LAB.lab, digest="ab" * 32, cells=("x",), exercises=LAB.exercises)
-BASIS = Basis.of(COURSE.values(), GradingSettings())
+BASIS = Basis.of(COURSE.values(), Settings())
 
 
 def outcome(exercise: str, **facts) -> Outcome:
@@ -76,7 +76,7 @@ def test_the_day_of_the_last_grade_is_kept_and_a_rerun_changes_nothing(tmp_path,
         ledger.keep(WORK, {"snap": [outcome("snap")]})
         assert ledger.graded_on(WORK) == date(2026, 12, 1)
         assert ledger.graded_on(replace(WORK, digest="cd" * 32)) is None
-    other = Basis.of(COURSE.values(), GradingSettings(secret=b"of another class"))
+    other = Basis.of(COURSE.values(), Settings(secret=b"of another class"))
     with GradeLedger(tmp_path / "l.db", other) as ledger:
         assert ledger.graded_on(WORK) is None, "nothing of it holds any more"
 
@@ -115,10 +115,10 @@ def test_a_row_of_an_older_labkit_can_be_read(tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        GradingSettings(secret=b"other"),
-        GradingSettings(sandboxed=False),
-        GradingSettings(memory_bytes=1),
-        GradingSettings(minutes=5),
+        Settings(secret=b"other"),
+        Settings(sandboxed=False),
+        Settings(memory_bytes=1),
+        Settings(minutes=5),
     ],
     ids=["secret", "sandbox", "memory", "minutes"],
 )
@@ -127,9 +127,7 @@ def test_a_grade_holds_under_the_settings_it_was_made_with(tmp_path, settings):
         ledger.keep(WORK, {"ulp": [outcome("ulp")]})
     with GradeLedger(tmp_path / "l.db", Basis.of(COURSE.values(), settings)) as ledger:
         assert ledger.known(WORK) == {}
-    with GradeLedger(
-        tmp_path / "l.db", Basis.of(COURSE.values(), GradingSettings(jobs=7))
-    ) as ledger:
+    with GradeLedger(tmp_path / "l.db", Basis.of(COURSE.values(), Settings(jobs=7))) as ledger:
         assert list(ledger.known(WORK)) == ["ulp"]
 
 
@@ -138,9 +136,9 @@ def test_a_grade_holds_for_one_version_of_the_lab_and_of_the_check(tmp_path):
     checked = replace(LAB, check_versions={**LAB.check_versions, "ulp": "newer"})
     with GradeLedger(tmp_path / "l.db", BASIS) as ledger:
         ledger.keep(WORK, {"ulp": [outcome("ulp")], "snap": [outcome("snap")]})
-    with GradeLedger(tmp_path / "l.db", Basis.of([newer], GradingSettings())) as ledger:
+    with GradeLedger(tmp_path / "l.db", Basis.of([newer], Settings())) as ledger:
         assert ledger.known(WORK) == {}
-    with GradeLedger(tmp_path / "l.db", Basis.of([checked], GradingSettings())) as ledger:
+    with GradeLedger(tmp_path / "l.db", Basis.of([checked], Settings())) as ledger:
         assert list(ledger.known(WORK)) == ["snap"]
 
 
@@ -166,7 +164,7 @@ def test_a_grade_holds_for_one_state_of_labkit(tmp_path, monkeypatch):
 def test_an_edited_extra_file_grades_again(tmp_path):
     extra = tmp_path / "mine.py"
     extra.write_text("a")
-    settings = GradingSettings(extra=str(extra))
+    settings = Settings(extra=str(extra))
     one = Basis.of(COURSE.values(), settings)
     extra.write_text("b")
     assert one.keys.keys() == Basis.of(COURSE.values(), settings).keys.keys()

@@ -14,7 +14,7 @@ from attacks import E2M1, HONEST, LAB, ONLY, SETUP, WRONG, ulp
 
 from labkit.grading.judge.runner import Grader
 from labkit.grading.judge.snapshot import Snapshot
-from labkit.grading.records import GradingSettings, Outcome, Work
+from labkit.grading.records import Outcome, Settings, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import metering, watching
 
@@ -38,7 +38,7 @@ def _here():
 @pytest.fixture(scope="module")
 def small():
     """A grader whose submissions may take 256 MB."""
-    with Grader(GradingSettings(memory_bytes=LIMIT)) as made:
+    with Grader(Settings(memory_bytes=LIMIT)) as made:
         yield made
 
 
@@ -298,7 +298,7 @@ TICKS = """
 def hasty(monkeypatch):
     """A grader that takes six seconds for a notebook, and no more than one second of idling."""
     monkeypatch.setattr(metering, "IDLE_SECONDS", 1.0)
-    with Grader(GradingSettings(minutes=0.1)) as made:
+    with Grader(Settings(minutes=0.1)) as made:
         made.grade(HONEST)
         yield made
 
@@ -404,7 +404,7 @@ def test_a_crash_that_does_not_come_back_costs_nothing(small):
 
 @pytest.fixture(scope="module")
 def plain():
-    with Grader(GradingSettings()) as made:
+    with Grader(Settings()) as made:
         yield made
 
 

@@ -9,13 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 from handing_in import LAB, POINTS, as_bytes, code, hand_in, small
-from lms_importers import (
-    MOODLE_DAY,
-    canvas_comments,
-    canvas_grades,
-    moodle_feedback,
-    moodle_grades,
-)
+from lms_importers import MOODLE_DAY, canvas_comments, canvas_grades, moodle_feedback, moodle_grades
 from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.base.home import NOTEBOOKS
@@ -24,9 +18,9 @@ from labkit.grading.course_labs import read_course
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.judge.batch import Submission
 from labkit.grading.report import canvas, feedback, lms, moodle
-from labkit.grading.report.lms import LmsLine, Upload
+from labkit.grading.report.lms import Line, Upload
 from labkit.grading.report.lms_table import LmsError, parse_table, read_table
-from labkit.grading.report.scores import ScoreRow, Sheet
+from labkit.grading.report.scores import Row, Sheet
 
 COURSE = read_course()
 LAB4 = "04_loss_scaling"
@@ -270,15 +264,15 @@ def test_what_was_written_beside_the_submissions_is_nobody(tmp_path):
 
 def sheet(student: str, points: float | None = 2.0, **facts) -> Sheet:
     submission = Submission(**{"student": student, "file": "x", "lab": LAB, **facts})
-    row = ScoreRow(exercise="ulp", status="passed", points=points, possible=6.0, message="")
+    row = Row(exercise="ulp", status="passed", points=points, possible=6.0, message="")
     return Sheet(submission=submission, rows=(row,))
 
 
 LINES = [
-    LmsLine(row=1, number="11", name="Ada Lovelace", ids=("ada@x",)),
-    LmsLine(row=2, number="12", name="Bob Best", ids=("bob@x",)),
-    LmsLine(row=3, number="13", name="Ana Silva"),
-    LmsLine(row=4, number="14", name="Ana Silva"),
+    Line(row=1, number="11", name="Ada Lovelace", ids=("ada@x",)),
+    Line(row=2, number="12", name="Bob Best", ids=("bob@x",)),
+    Line(row=3, number="13", name="Ana Silva"),
+    Line(row=4, number="14", name="Ana Silva"),
 ]
 
 

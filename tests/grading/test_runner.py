@@ -17,7 +17,7 @@ from attacks import HONEST, LAB, ONLY
 
 from labkit.grading.judge import judging
 from labkit.grading.judge.runner import Grader, GraderError
-from labkit.grading.records import GradedExercise, GradingSettings, Work
+from labkit.grading.records import GradedExercise, Settings, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.labs.engine import codec
 
@@ -74,14 +74,14 @@ def _here():
 @pytest.fixture(scope="module")
 def pair():
     """A grader of two workers."""
-    with Grader(GradingSettings(jobs=2)) as made:
+    with Grader(Settings(jobs=2)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def mortal():
     """A grader of one worker for tests that end its processes; each leaves it able to grade."""
-    with Grader(GradingSettings()) as made:
+    with Grader(Settings()) as made:
         made.grade(HONEST)
         yield made
 
@@ -91,7 +91,7 @@ def statuses(outcomes) -> list[str]:
 
 
 def test_the_instructor_s_checks_are_hidden_and_seeded(extra):
-    with Grader(GradingSettings(secret=b"one", extra=extra)) as one:
+    with Grader(Settings(secret=b"one", extra=extra)) as one:
         public, hidden = one.grade(HONEST)[:2], one.grade(HONEST)[2:]
         again = one.grade(HONEST)
     assert statuses(public) == ["passed", "passed"]
@@ -100,7 +100,7 @@ def test_the_instructor_s_checks_are_hidden_and_seeded(extra):
         ("ulp-variant", "failed", True),
     ]
     assert [o.message for o in again] == [o.message for o in public + hidden], "deterministic"
-    with Grader(GradingSettings(secret=b"two", extra=extra)) as two:
+    with Grader(Settings(secret=b"two", extra=extra)) as two:
         other = two.grade(HONEST)
     assert other[3].message != hidden[1].message, "another secret, another variant"
     assert other[3].message != "another seed"
@@ -114,7 +114,7 @@ def test_the_file_of_extra_checks_is_not_in_reach(extra):
             for thing in gc.get_objects() if type(thing) is dict and name in thing
         ]
     """
-    with Grader(GradingSettings(extra=extra)) as grader:
+    with Grader(Settings(extra=extra)) as grader:
         sources = [attacks.SETUP, attacks.ulp(look, end="raise ValueError(repr(found))")]
         outcomes = grader.grade(submissions.work(LAB, sources, only=("ulp",)))
     assert "(False, [])" in outcomes[0].message
@@ -127,7 +127,7 @@ def test_extra_checks_that_cannot_be_loaded_are_said(tmp_path):
     path.write_text("LAB = ")
     with (
         pytest.raises(GraderError, match="cannot be loaded: SyntaxError"),
-        Grader(GradingSettings(extra=str(path))),
+        Grader(Settings(extra=str(path))),
     ):
         pass
 
@@ -257,7 +257,7 @@ def test_files_beside_the_notebook_are_there(grader):
 
 def test_files_beside_the_notebook_are_there_without_a_sandbox(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with Grader(GradingSettings(sandboxed=False)) as bare:
+    with Grader(Settings(sandboxed=False)) as bare:
         assert statuses(bare.grade(with_helpers())) == ["passed", "passed"]
     assert list(tmp_path.iterdir()) == []
 
@@ -359,7 +359,7 @@ def test_a_server_that_dies_in_the_middle_costs_nothing(mortal):
 
 
 def test_closing_leaves_no_process():
-    with Grader(GradingSettings()) as grader:
+    with Grader(Settings()) as grader:
         grader.grade(HONEST)
         pids = [grader._workers[0].server.root, grader._workers[0].judge.process.pid]
     end = time.monotonic() + 10
@@ -379,7 +379,7 @@ def test_closing_in_the_middle_starts_nothing_more(monkeypatch):
     monkeypatch.setattr(sandbox, "start_server", counted)
     endless = [attacks.SETUP, "while True: pass", attacks.E2M1]
     work = submissions.work(LAB, endless, only=ONLY)
-    with ThreadPoolExecutor(1) as pool, Grader(GradingSettings()) as grader:
+    with ThreadPoolExecutor(1) as pool, Grader(Settings()) as grader:
         grader.grade(HONEST)
         running = pool.submit(grader.grade, work)
         time.sleep(0.5)  # in the endless cell, whose limit is 30 s
@@ -397,7 +397,7 @@ def test_without_a_sandbox_the_verdicts_are_the_same(monkeypatch, forks):
     monkeypatch.setattr(sandbox, "CAN_FORK", forks)
     wrong = [attacks.SETUP, attacks.E2M1, attacks.ulp("while x == 3.0: pass")]
     work = submissions.work(LAB, wrong, only=ONLY, seconds=2)
-    with Grader(GradingSettings(sandboxed=False)) as grader:
+    with Grader(Settings(sandboxed=False)) as grader:
         assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
         first, second = grader.grade(work)
     assert first.status == "passed"

@@ -15,7 +15,7 @@ import pytest
 
 from labkit.base import home
 from labkit.grading.judge.runner import Grader, GraderError
-from labkit.grading.records import GradingSettings
+from labkit.grading.records import Settings
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import sandbox_state, standin
 
@@ -25,7 +25,7 @@ def test_it_says_that_bubblewrap_is_missing(monkeypatch):
     assert "apt-get install bubblewrap" in sandbox.why_not()
     with (
         pytest.raises(GraderError, match=r"not installed.*--no-sandbox"),
-        Grader(GradingSettings()),
+        Grader(Settings()),
     ):
         pass
 
@@ -54,7 +54,7 @@ def test_a_package_that_only_pythonpath_finds_is_named_with_its_cure(monkeypatch
     why = sandbox.why_not()
     assert why.startswith(f"{name} is not among the packages of {sys.executable}")
     assert "PYTHONPATH" in why and cure in why
-    with pytest.raises(GraderError) as error, Grader(GradingSettings()):
+    with pytest.raises(GraderError) as error, Grader(Settings()):
         pass
     assert "--no-sandbox" not in str(error.value)
     assert "--no-sandbox" not in str(sandbox_state.sandbox_state())

@@ -12,21 +12,14 @@ from itertools import pairwise
 import pytest
 
 from labkit.grading.course_labs import read_course
-from labkit.grading.intake.remarks import KINDS, Remark, plain_line
+from labkit.grading.intake.remarks import KINDS, Remark, one_line
 from labkit.grading.intake.roster import Override
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
 from labkit.grading.report.failed_exercises import clusters
 from labkit.grading.report.feedback import LONGEST_CODE, feedback, file_name
 from labkit.grading.report.noteworthy import all_well, lines, remarks_on
-from labkit.grading.report.scores import (
-    ScoreRow,
-    Sheet,
-    changes,
-    pseudonym,
-    sheet,
-    with_overrides,
-)
+from labkit.grading.report.scores import Row, Sheet, changes, pseudonym, sheet, with_overrides
 from labkit.grading.report.summary import histogram, summary
 from labkit.grading.report.tables import grades_csv, safe, totals_csv, write_text
 
@@ -267,8 +260,8 @@ def test_numbers_stay_numbers():
 
 
 def test_a_message_is_one_line_of_visible_text():
-    assert plain_line("a\n b\x1b[31m\u202ec\ud800") == "a b?[31m?c?"
-    assert len(plain_line("x" * 10_000)) == 1_000
+    assert one_line("a\n b\x1b[31m\u202ec\ud800") == "a b?[31m?c?"
+    assert len(one_line("x" * 10_000)) == 1_000
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left(tmp_path):
@@ -305,9 +298,7 @@ def hostile() -> Sheet:
 
 def unread() -> Sheet:
     """A file whose every word is somebody's: nothing of it could be graded."""
-    row = ScoreRow(
-        exercise=EVIL, status="not graded", points=None, possible=1, message=EVIL, cause=EVIL
-    )
+    row = Row(exercise=EVIL, status="not graded", points=None, possible=1, message=EVIL, cause=EVIL)
     submission = Submission(student=EVIL, file=EVIL, lab=EVIL, cause=EVIL, trouble=EVIL)
     return Sheet(submission=submission, rows=(replace(row, override=EVIL, misconceptions=(EVIL,)),))
 

@@ -6,17 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from handing_in import (
-    LAB,
-    RIGHT_ULP,
-    as_bytes,
-    cell_of,
-    code,
-    small,
-    solved,
-    unsolved,
-    with_answer,
-)
+from handing_in import LAB, RIGHT_ULP, as_bytes, cell_of, code, small, solved, unsolved, with_answer
 
 from labkit.base.home import NOTEBOOKS, ManifestError
 from labkit.course.cell_ids import cell_id

@@ -13,7 +13,7 @@ from labkit.grading.report.failed_exercises import clusters
 from labkit.grading.report.feedback import file_name
 from labkit.grading.report.likeness import Likeness
 from labkit.grading.report.names import names_page
-from labkit.grading.report.scores import ScoreRow, Sheet, pseudonym
+from labkit.grading.report.scores import Row, Sheet, pseudonym
 from labkit.grading.report.summary import summary
 
 CODE = '''\
@@ -143,7 +143,7 @@ def class_of_300(message) -> list[Sheet]:
                 student=f"student-{n:03}", file="x", lab=lab.lab, work=work, forms=forms
             ),
             rows=tuple(
-                ScoreRow(
+                Row(
                     exercise=one.exercise,
                     status="failed",
                     points=0.0,

@@ -16,7 +16,7 @@ def labels(axis):
 
 
 def test_readiness_draws_both_rounds_with_their_intervals():
-    picture = charts.readiness_picture(TOPICS, said="You would pass.")
+    picture = charts.readiness_chart(TOPICS, said="You would pass.")
     axes = picture.figure.axes[0]
     screen, dive = [line for line in axes.lines if line.get_marker() in ("o", "s")]
     assert list(screen.get_xdata()) == [90, 90] and list(dive.get_xdata()) == [40]
@@ -30,7 +30,7 @@ def test_readiness_draws_both_rounds_with_their_intervals():
 
 
 def test_calibration_says_that_a_confidence_has_no_answers():
-    picture = charts.calibration_picture(SURE)
+    picture = charts.calibration_chart(SURE)
     axes = picture.figure.axes[0]
     assert [bar.get_height() for bar in axes.patches] == [25, 0, 90]
     assert labels(axes.get_xticklabels()) == ["guessing", "fairly sure", "certain"]
@@ -60,8 +60,8 @@ def test_days_without_reviews_say_so_and_count_from_zero():
 @pytest.mark.parametrize(
     "picture",
     [
-        charts.readiness_picture(TOPICS, said=""),
-        charts.calibration_picture(SURE),
+        charts.readiness_chart(TOPICS, said=""),
+        charts.calibration_chart(SURE),
         charts.due_by_day(DAYS, pace="Two a day."),
     ],
 )

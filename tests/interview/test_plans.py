@@ -106,11 +106,11 @@ def test_the_plan_ends():
 
 def test_a_step_says_what_to_run_in_a_notebook_and_in_a_terminal():
     said = Text(en="FP8", zh="FP8")
-    drill = plans.StudyStep(said, 10, "drill", ("fp8",), 3)
+    drill = plans.Step(said, 10, "drill", ("fp8",), 3)
     assert drill.cell == "drill(topics=('fp8',), core=True, count=3)"
     assert drill.command == "python -m labkit drill --core --topic fp8 --count 3"
-    assert plans.StudyStep(said, 20, "mock").command == "python -m labkit mock"
-    assert plans.StudyStep(said, 9, "daily", count=7).cell == "drill(count=7)"
+    assert plans.Step(said, 20, "mock").command == "python -m labkit mock"
+    assert plans.Step(said, 9, "daily", count=7).cell == "drill(count=7)"
 
 
 def test_where_nothing_is_known_the_topics_of_the_first_labs_come_first():

@@ -13,14 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from labkit.measuring import (
-    accuracy_impact,
-    benchmark,
-    energy,
-    quality,
-    speed,
-    verdict,
-)
+from labkit.measuring import accuracy_impact, benchmark, energy, quality, speed, verdict
 from labkit.training import PrecisionWarning, StepRecord, TrainingRun, evaluate, train
 from labkit.training.data import digits
 from labkit.training.models import mlp

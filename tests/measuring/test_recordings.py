@@ -172,7 +172,7 @@ def test_the_command_records_this_machine(short, tmp_path, capsys):
 
 def test_the_command_says_that_a_control_is_bad(monkeypatch, tmp_path, capsys):
     bad = MADE_UP  # two rounds are too few
-    monkeypatch.setattr(recordings, "record", lambda device, **settings: bad)
+    monkeypatch.setattr(recordings, "record_device", lambda device, **settings: bad)
     assert main(["record", "--device", "cpu", str(tmp_path / "x.json")]) == 0
     said = capsys.readouterr().err
     assert "steps of digits-cnn: Bad A/A control" in said and "record again" in said

@@ -14,14 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from labkit.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP32, mx, nvfp4, scaled
-from labkit.training.low_bit import (
-    RECIPES,
-    LowBitLinear,
-    LowBitRecipe,
-    Operand,
-    convert,
-    hadamard,
-)
+from labkit.training.low_bit import RECIPES, LowBitLinear, LowBitRecipe, Operand, convert, hadamard
 from labkit.training.models import SmallGPT
 
 DTYPES = {

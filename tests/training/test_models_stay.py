@@ -22,13 +22,7 @@ from labkit.labs.monitoring_and_debugging.layer_report import (
     first_nonfinite,
     layer_report,
 )
-from labkit.measuring import (
-    accuracy_impact,
-    benchmark,
-    count_casts,
-    misaligned,
-    work_and_memory,
-)
+from labkit.measuring import accuracy_impact, benchmark, count_casts, misaligned, work_and_memory
 from labkit.measuring.live_bytes import LiveBytes
 from labkit.training import evaluate, in_eval_mode, train
 from labkit.training.batches import logits_of, takes_labels

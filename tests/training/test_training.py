@@ -17,14 +17,7 @@ from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.emulation import emulate as emulation
 from labkit.emulation import emulate_gpu
 from labkit.formats import TF32, accumulators, quantize
-from labkit.training import (
-    PRECISIONS,
-    PrecisionWarning,
-    StepRecord,
-    evaluate,
-    precision,
-    train,
-)
+from labkit.training import PRECISIONS, PrecisionWarning, StepRecord, evaluate, precision, train
 from labkit.training.precision import precision_named
 from labkit.training.scaling import LossScale, NumericalInstability
 

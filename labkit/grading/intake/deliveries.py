@@ -17,7 +17,7 @@ from labkit.grading.intake.entries import (
     DeliveredFile,
     IntakeError,
     Parts,
-    RefusedFile,
+    Refusal,
     opened,
     shown,
 )
@@ -291,7 +291,7 @@ class _Delivery:
         try:
             self._admit(file, owner)
             read = entry.read(LARGEST + 1)
-        except RefusedFile as refusal:
+        except Refusal as refusal:
             return replace(handed, cause=refusal.cause, trouble=str(refusal))
         except Exception as error:  # a damaged file may raise anything; the next one follows
             owner.bytes_read += LARGEST  # it may have taken as long
@@ -330,20 +330,18 @@ class _Delivery:
     def _admit(self, file: _File, owner: _Owner) -> None:
         """Raises Refused where a file is not to be read."""
         if file.entry.read is None:
-            raise RefusedFile(file.entry.cause, file.entry.trouble)
+            raise Refusal(file.entry.cause, file.entry.trouble)
         # What the LMS or the instructor has named, no student hides.
         named = self._below_top(file)[bool(file.place.lms_id) + self.layout.grouped :]
         if any(map(_is_hidden, named)):
-            raise RefusedFile(
+            raise Refusal(
                 "hidden name",
                 "It is named as files that a program keeps for itself; it was not opened. Hand it"
                 " in under a name without `.` or `~` at its start.",
             )
         if self.bytes_read > LARGEST_DELIVERY or owner.bytes_read > LARGEST_OF_ONE:
             of_whom = "all students" if self.bytes_read > LARGEST_DELIVERY else "this student"
-            raise RefusedFile(
-                "too large", f"It was not read: the files of {of_whom} are too large."
-            )
+            raise Refusal("too large", f"It was not read: the files of {of_whom} are too large.")
 
     def _stamp(self, file: _File) -> DeliveredFile | None:
         """What nbgrader writes beside the notebook of STUDENT/ASSIGNMENT when it collects it.
@@ -373,11 +371,11 @@ class _Delivery:
         for path in sorted(modules, key=lambda path: (path.count("/"), path)):
             try:
                 if len(taken) == MOST_HELPERS or owner.bytes_read > LARGEST_OF_ONE:
-                    raise RefusedFile("too many files", "")
+                    raise Refusal("too many files", "")
                 content = modules[path].entry.read(LARGEST_HELPERS - size + 1).content
                 owner.bytes_read += len(content)
                 if size + len(content) > LARGEST_HELPERS:
-                    raise RefusedFile("too large", "")
+                    raise Refusal("too large", "")
             except Exception:  # a link, damaged, too large: the others follow
                 left.append(path)
                 continue

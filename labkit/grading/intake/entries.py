@@ -37,7 +37,7 @@ class IntakeError(Exception):
     """Nothing to grade, in a sentence with what to do."""
 
 
-class RefusedFile(Exception):
+class Refusal(Exception):
     """A file that was not read: ``cause`` in a word or two, the message in a sentence."""
 
     def __init__(self, cause: str, message: str):
@@ -118,7 +118,7 @@ def in_folder(root: Path) -> list[DeliveredFile]:
             continue
         try:
             files, folders, links = _listing(root.joinpath(*parts), parts)
-        except RefusedFile as refusal:
+        except Refusal as refusal:
             if not parts:
                 raise IntakeError(f"{root}: {refusal}") from None
             found.append(_refused((*parts, ""), refusal.cause, str(refusal)))
@@ -159,7 +159,7 @@ def in_folder(root: Path) -> list[DeliveredFile]:
 def _listing(folder: Path, parts: Parts) -> tuple[list[str], list[str], list[str]]:
     """The names of files, folders, and links to folders, sorted; raises Refused."""
     if len(parts) > _MOST_FOLDERS:
-        raise RefusedFile("unreadable", f"More than {_MOST_FOLDERS} folders lie in one another.")
+        raise Refusal("unreadable", f"More than {_MOST_FOLDERS} folders lie in one another.")
     files, folders, links = [], [], []
     try:
         with os.scandir(folder) as listing:
@@ -169,7 +169,7 @@ def _listing(folder: Path, parts: Parts) -> tuple[list[str], list[str], list[str
                 else:
                     (folders if one.is_dir() else files).append(one.name)
     except OSError as error:
-        raise RefusedFile("unreadable", f"The folder cannot be read: {error.strerror}.") from None
+        raise Refusal("unreadable", f"The folder cannot be read: {error.strerror}.") from None
     return sorted(files), sorted(folders), sorted(links)
 
 
@@ -197,16 +197,16 @@ def _read_file(file: str, most: int) -> Read:
         )
     except OSError as error:
         if os.path.islink(file):
-            raise RefusedFile("link", _NOT_OPENED % "a link") from None
-        raise RefusedFile("unreadable", f"It cannot be opened: {error.strerror}.") from None
+            raise Refusal("link", _NOT_OPENED % "a link") from None
+        raise Refusal("unreadable", f"It cannot be opened: {error.strerror}.") from None
     with os.fdopen(descriptor, "rb") as opened:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
-            raise RefusedFile("unreadable", _NOT_OPENED % "no ordinary file")
+            raise Refusal("unreadable", _NOT_OPENED % "no ordinary file")
         try:
             content = opened.read(most)
         except OSError as error:
-            raise RefusedFile("unreadable", f"It cannot be read: {error.strerror}.") from None
+            raise Refusal("unreadable", f"It cannot be read: {error.strerror}.") from None
     try:
         return Read(content=content, at=datetime.fromtimestamp(facts.st_mtime, UTC))
     except (ValueError, OverflowError, OSError):
@@ -276,7 +276,7 @@ def _leads_out(path: str) -> bool:
 
 def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, most: int) -> Read:
     if entry.flag_bits & 1:
-        raise RefusedFile("encrypted", _NOT_OPENED % "encrypted")
+        raise Refusal("encrypted", _NOT_OPENED % "encrypted")
     # The size that an entry states is not believed: what is read is bounded.
     with archive.open(entry) as opened:
         content = opened.read(most)

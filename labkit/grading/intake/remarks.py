@@ -32,7 +32,7 @@ class Remark:
     said: str
 
 
-def plain_line(text: str, longest: int = LONGEST) -> str:
+def one_line(text: str, longest: int = LONGEST) -> str:
     """A text as one line of at most ``longest`` characters that can be written anywhere."""
     text = " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
     text = "".join(c if unicodedata.category(c) not in ("Cc", "Cf") else "?" for c in text)

@@ -19,10 +19,10 @@ from labkit.grading.intake.deliveries import Handed
 from labkit.grading.intake.forms import Form
 from labkit.grading.intake.notebooks_read import Unreadable
 from labkit.grading.intake.reader import understand_apart
-from labkit.grading.intake.remarks import Remark, plain_line, quoted
+from labkit.grading.intake.remarks import Remark, one_line, quoted
 from labkit.grading.intake.roster import Student, counting_attempt, identify
 from labkit.grading.judge.grade_ledger import GradeLedger
-from labkit.grading.records import Outcome, Work
+from labkit.grading.records import Outcome, Work, failed_outcome
 
 Grade = Callable[[Work], list[Outcome]]
 Stop = Callable[[], bool]
@@ -99,7 +99,7 @@ def read_submission(
 
 
 def _bounded(repairs: tuple[str, ...]) -> tuple[str, ...]:
-    shown = [plain_line(said, 300) for said in repairs[:_MOST_REPAIRS]]
+    shown = [one_line(said, 300) for said in repairs[:_MOST_REPAIRS]]
     more = len(repairs) - len(shown)
     return (*shown, *([f"There are {more} more sentences like these."] if more else []))
 
@@ -273,11 +273,6 @@ def by_exercise(work: Work, outcomes: Iterable[Outcome]) -> dict[str, list[Outco
         if not of_it or of_it[0].hidden:
             of_it.insert(0, failed_outcome(exercise, "The grader gave no verdict."))
     return found
-
-
-def failed_outcome(exercise: str, message: str) -> Outcome:
-    """The outcome of an exercise at which the grader itself failed."""
-    return Outcome(exercise=exercise, status="not graded", message=message, cause="grader")
 
 
 def safely(grade_one: Grade, work: Work) -> list[Outcome]:

@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 
 from labkit.grading.course_labs import read_course, rest_of_labkit
-from labkit.grading.judge.batch import Engine, Stop, as_they_end, failed_outcome, safely
-from labkit.grading.records import GradingSettings, Outcome, Work
+from labkit.grading.judge.batch import Engine, Stop, as_they_end, safely
+from labkit.grading.records import Outcome, Settings, Work, failed_outcome
 
 _CONNECT_SECONDS = 30
 
@@ -29,7 +29,7 @@ class ClusterError(Exception):
 
 
 @contextlib.contextmanager
-def engine(address: str, settings: GradingSettings, make_grader: Callable) -> Iterator[Engine]:
+def engine(address: str, settings: Settings, make_grader: Callable) -> Iterator[Engine]:
     """An engine that grades on the cluster whose scheduler is at ``address``.
 
     ``make_grader(settings)`` gives the grader of a worker and can be pickled. Raises ClusterError
@@ -95,7 +95,7 @@ def _grade(work: Work, name: str) -> list[Outcome]:
     return safely(get_worker().plugins[name].grader.grade, work)
 
 
-def _bench(settings: GradingSettings, make_grader: Callable):
+def _bench(settings: Settings, make_grader: Callable):
     """The worker's side of the cluster; distributed is imported only where it is used."""
     from distributed import WorkerPlugin
 

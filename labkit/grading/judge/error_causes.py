@@ -28,9 +28,7 @@ def with_causes(message: str, work: Work, errors: Sequence[CellError]) -> str:
     """
     sentences = [message]
     if (found := _UNDEFINED.search(message)) and (error := _maker(found[1], work, errors)):
-        sentences.append(
-            f"`{found[1]}` is missing because its cell raised {error_in_a_line(error)}."
-        )
+        sentences.append(f"`{found[1]}` is missing because its cell raised {in_a_line(error)}.")
     if found := _NO_MODULE.search(" ".join(sentences)):
         sentences += _no_module(found[1])
     if _TOO_NEW.search(" ".join(sentences)):
@@ -38,7 +36,7 @@ def with_causes(message: str, work: Work, errors: Sequence[CellError]) -> str:
     return " ".join(sentences)
 
 
-def error_in_a_line(error: CellError) -> str:
+def in_a_line(error: CellError) -> str:
     """An error of a cell in a line."""
     place = f" in your line `{error.line}`" if error.line else ""
     return f"{error.type_name}: {error.message}{place}"

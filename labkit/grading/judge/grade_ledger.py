@@ -18,7 +18,7 @@ from typing import Any
 
 from labkit.grading.course_labs import CourseLab, rest_of_labkit
 from labkit.grading.intake.roster import Override
-from labkit.grading.records import TWICE, GradingSettings, Outcome, Work, settled
+from labkit.grading.records import TWICE, Outcome, Settings, Work, settled
 
 _VERSION = 2
 _BUSY_SECONDS = 30
@@ -66,7 +66,7 @@ class Basis:
     """The key of each (lab, exercise)."""
 
     @classmethod
-    def of(cls, course: Iterable[CourseLab], settings: GradingSettings) -> "Basis":
+    def of(cls, course: Iterable[CourseLab], settings: Settings) -> "Basis":
         """The basis of these labs under these settings; raises OSError without the extra file."""
         extra = Path(settings.extra).read_bytes() if settings.extra else b""
         common = {

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from labkit.grading.judge.judging import JudgeError
 from labkit.grading.judge.worker import Server, ServerGone, Worker, ungraded_outcome
-from labkit.grading.records import GradingSettings, Outcome, Work
+from labkit.grading.records import Outcome, Settings, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
 
 
@@ -27,7 +27,7 @@ class Grader:
     where the instructor's own checks cannot be loaded.
     """
 
-    def __init__(self, settings: GradingSettings):
+    def __init__(self, settings: Settings):
         self.settings = settings
         # A sandbox dies with the thread that started it: this one lasts as long as the grader.
         self._starter = ThreadPoolExecutor(max_workers=1)

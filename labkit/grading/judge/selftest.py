@@ -16,7 +16,7 @@ from labkit.grading.course_labs import CourseLab, missing_libraries, read_course
 from labkit.grading.intake.notebooks_read import read_notebook
 from labkit.grading.intake.selecting import select_cells
 from labkit.grading.judge import batch
-from labkit.grading.records import GradingSettings, Outcome, Work
+from labkit.grading.records import Outcome, Settings, Work
 
 SOLVED, UNSOLVED, WRONG = "solution", "unsolved notebook", "known wrong answer"
 _WANTED = {SOLVED: {"passed"}, UNSOLVED: {"not attempted"}, WRONG: {"failed", "error"}}
@@ -31,9 +31,7 @@ class KnownWork:
     work: Work
 
 
-def grade_known_works(
-    settings: GradingSettings, make_grader: Callable, lab: str | None = None
-) -> int:
+def self_test(settings: Settings, make_grader: Callable, lab: str | None = None) -> int:
     """Grade every case and say what came out; 0 where each earned what it should, else 1.
 
     ``lab`` limits it to one lab.

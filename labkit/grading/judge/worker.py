@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from labkit.grading.judge.error_causes import error_in_a_line, makers, with_causes
+from labkit.grading.judge.error_causes import in_a_line, makers, with_causes
 from labkit.grading.judge.judging import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.judge.seeds import derive_seed
 from labkit.grading.judge.snapshot import CellError, CellStopped, Snapshot
-from labkit.grading.records import AGAIN, GradedExercise, GradingSettings, Outcome, Work
+from labkit.grading.records import AGAIN, GradedExercise, Outcome, Settings, Work, failed_outcome
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import frames, groups, metering, watching
 from labkit.grading.sandbox.metering import Limits, Stopped
@@ -199,7 +199,7 @@ class Server:
 class Worker:
     """Grades one submission at a time; ``start`` starts a server and runs in a lasting thread."""
 
-    def __init__(self, settings: GradingSettings, start: Callable[[], Server]):
+    def __init__(self, settings: Settings, start: Callable[[], Server]):
         self.settings, self.start = settings, start
         self.judge = Judge(settings.extra)
         self.server: Server | None = None
@@ -387,7 +387,7 @@ class _Submission:
                 return self._stopped(task, self.stopped[number], metering.CELL_SECONDS)
         raised = [error for error in errors if error.number in made]
         if raised and not raised[-1].stub:
-            said = f"The cell that makes {asked} raised {error_in_a_line(raised[-1])}."
+            said = f"The cell that makes {asked} raised {in_a_line(raised[-1])}."
             said = with_causes(said, self.work, errors)
             status, cause = "error", "cell"
         else:
@@ -477,12 +477,12 @@ def _place(task: Task) -> str:
     return f"{task.exercise}{' hidden' * task.shipment.hidden}"
 
 
-def watched_bytes(settings: GradingSettings) -> int:
+def watched_bytes(settings: Settings) -> int:
     """What a submission may take before it is stopped; an allocation fails before that."""
     return settings.memory_bytes * 5 // 4
 
 
-def _minutes(settings: GradingSettings, work: Work) -> float:
+def _minutes(settings: Settings, work: Work) -> float:
     if settings.minutes is not None:
         return settings.minutes
     return metering.budget(one.seconds for one in work.exercises) / 60
@@ -537,10 +537,4 @@ def _judged_by(shipment: Shipment, exercises: tuple[GradedExercise, ...]) -> Gra
 
 def ungraded_outcome(exercise: str, why: str, *, hidden: bool = False) -> Outcome:
     """An outcome for what the grader itself could not do."""
-    return Outcome(
-        exercise=exercise,
-        status="not graded",
-        message=f"The grader could not judge this: {why}.",
-        cause="grader",
-        hidden=hidden,
-    )
+    return failed_outcome(exercise, f"The grader could not judge this: {why}.", hidden=hidden)

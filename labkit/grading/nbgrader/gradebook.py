@@ -17,7 +17,7 @@ from pathlib import Path
 
 from labkit.grading.course_labs import CourseLab
 from labkit.grading.records import CHECK
-from labkit.grading.report.scores import ScoreRow, Sheet, is_hidden
+from labkit.grading.report.scores import Row, Sheet, is_hidden
 
 
 class GradebookError(Exception):
@@ -136,6 +136,6 @@ def _add_grades(book, submission, lab: str) -> None:
     book.db.commit()
 
 
-def _cell(row: ScoreRow) -> str:
+def _cell(row: Row) -> str:
     own = is_hidden(row) or row.manual
     return row.exercise if own else f"{CHECK}{row.exercise}"

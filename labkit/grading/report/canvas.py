@@ -32,7 +32,7 @@ from pathlib import Path
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.report import lms
 from labkit.grading.report.feedback import file_name
-from labkit.grading.report.lms import LmsLine, Upload
+from labkit.grading.report.lms import Line, Upload
 from labkit.grading.report.lms_table import LmsError, LmsTable, parse_table, read_table
 from labkit.grading.report.scores import Sheet
 from labkit.grading.report.tables import csv_text
@@ -48,7 +48,7 @@ class Gradebook:
     table: LmsTable
     columns: Mapping[str, int]
     possible: int | None
-    lines: tuple[LmsLine, ...]
+    lines: tuple[Line, ...]
 
 
 def read_gradebook(files: Sequence[Path], labs: Mapping[str, str]) -> Gradebook | None:
@@ -68,7 +68,7 @@ def _gradebook(table: LmsTable, labs: Mapping[str, str]) -> Gradebook:
     id_, section = heads.index("ID"), heads.index("Section")
     rows = range(1, len(table.rows))
     lines = [
-        LmsLine(
+        Line(
             row=row,
             number=table.cell(row, id_),
             name=_name([table.cell(row, column) for column in range(id_)]),
@@ -171,7 +171,7 @@ def _on_column(lab: str, sheets: Sequence[Sheet], gradebook: Gradebook) -> list[
     return [lms.maximum_differs(lab, ours, theirs, table.name)]
 
 
-def _fill(sheet: Sheet, line: LmsLine, gradebook: Gradebook) -> list[str]:
+def _fill(sheet: Sheet, line: Line, gradebook: Gradebook) -> list[str]:
     """Put a mark into its cell, and say what is worth a word."""
     of, column, table = sheet.submission, gradebook.columns[sheet.submission.lab], gradebook.table
     if sheet.points is None:

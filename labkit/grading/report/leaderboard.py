@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from labkit.grading.report.scores import ScoreRow, Sheet, pseudonym
+from labkit.grading.report.scores import Row, Sheet, pseudonym
 from labkit.grading.report.tables import csv_text
 
 
@@ -43,7 +43,7 @@ def boards(sheets: Iterable[Sheet]) -> list[Board]:
     The higher score stands first; of equal scores, that with the smaller measured numbers, in the
     order in which the judge names them.
     """
-    found: dict[tuple[str, str], list[tuple[str, ScoreRow]]] = defaultdict(list)
+    found: dict[tuple[str, str], list[tuple[str, Row]]] = defaultdict(list)
     for sheet in sheets:
         for row in sheet.rows:
             if row.measured:
@@ -66,7 +66,7 @@ def leaderboard_csv(boards: Iterable[Board], secret: bytes) -> str:
     return csv_text(["lab", "exercise", "place", "pseudonym", "score", *columns], rows)
 
 
-def _board(lab: str, exercise: str, rows: list[tuple[str, ScoreRow]]) -> Board:
+def _board(lab: str, exercise: str, rows: list[tuple[str, Row]]) -> Board:
     names = tuple(name for name, _ in max((row.measured for _, row in rows), key=len))
     ranked = []
     for student, row in rows:

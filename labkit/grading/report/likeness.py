@@ -12,7 +12,7 @@ from labkit.base.home import NOTEBOOKS
 from labkit.grading.course_labs import CourseLab
 from labkit.grading.intake.forms import Form
 from labkit.grading.intake.notebooks_read import read_notebook
-from labkit.grading.intake.remarks import Remark, plain_line, quoted
+from labkit.grading.intake.remarks import Remark, one_line, quoted
 from labkit.grading.intake.selecting import forms_of, select_cells
 from labkit.grading.judge.batch import Submission
 
@@ -153,7 +153,7 @@ def remarks(found: Iterable[Likeness]) -> Iterator[Remark]:
 
 def _of_group(one: Likeness) -> str:
     more = f" and {len(one.students) - _NAMED} more" if one.students[_NAMED:] else ""
-    names = ", ".join(quoted(plain_line(student, 60)) for student in one.students[:_NAMED])
+    names = ", ".join(quoted(one_line(student, 60)) for student in one.students[:_NAMED])
     what = f"the same answer to {one.listed()}" if one.exercises else ""
     whole = "the same file" if one.files else ""
     return f"{one.lab}: {names}{more} handed in {', and '.join(filter(None, [whole, what]))}."

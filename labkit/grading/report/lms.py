@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.base.home import replace_file, replacing
-from labkit.grading.intake.remarks import Remark, plain_line
+from labkit.grading.intake.remarks import Remark, one_line
 from labkit.grading.intake.roster import Student, identify
 from labkit.grading.report.feedback import file_name
 from labkit.grading.report.lms_table import LmsTable
@@ -29,7 +29,7 @@ _NO_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip knows: two runs writ
 
 
 @dataclass(frozen=True, kw_only=True)
-class LmsLine:
+class Line:
     """A student's line of the LMS's table; ``ids`` are their login, e-mail and the like."""
 
     row: int
@@ -61,18 +61,16 @@ def of_lab(sheets: Iterable[Sheet]) -> dict[str, list[Sheet]]:
     return dict(sorted(by_lab.items()))
 
 
-def known_lines(sheets: Sequence[Sheet]) -> list[LmsLine]:
+def known_lines(sheets: Sequence[Sheet]) -> list[Line]:
     """A line for each student whose number is known, for a table that labkit makes itself."""
     students = {one.submission.student: one.submission for one in sheets if one.submission.lms_id}
     return [
-        LmsLine(row=row, number=of.lms_id, name=of.name or student, ids=(student,))
+        Line(row=row, number=of.lms_id, name=of.name or student, ids=(student,))
         for row, (student, of) in enumerate(sorted(students.items()), start=1)
     ]
 
 
-def match(
-    sheets: Sequence[Sheet], lines: Sequence[LmsLine]
-) -> tuple[dict[str, LmsLine], dict[str, str]]:
+def match(sheets: Sequence[Sheet], lines: Sequence[Line]) -> tuple[dict[str, Line], dict[str, str]]:
     """The line of each student of one lab, and why the others have none, both by student."""
     students = {sheet.submission.student for sheet in sheets}
     claims = Counter(one for line in lines for one in set(line.ids) & students)
@@ -132,7 +130,7 @@ def marks_without_line(
         if of.student in without:
             earned = "not graded" if sheet.points is None else f"{points_of(sheet)} points"
             said = f"{of.lab}, {earned}: in no line of {table}, because {without[of.student]}."
-            remarks.append(Remark(kind="lms", who=of.student, said=plain_line(said)))
+            remarks.append(Remark(kind="lms", who=of.student, said=one_line(said)))
     return remarks
 
 

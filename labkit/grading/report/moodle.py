@@ -35,7 +35,7 @@ from pathlib import Path
 
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.report import lms
-from labkit.grading.report.lms import LmsLine, Upload
+from labkit.grading.report.lms import Line, Upload
 from labkit.grading.report.lms_table import LmsError, LmsTable, parse_table, read_table
 from labkit.grading.report.scores import Sheet
 from labkit.grading.report.tables import csv_text
@@ -57,7 +57,7 @@ class _Worksheet:
         if not self.rows or not all(found) or len({one[1] for one in found if one}) > 1:
             raise self._no_worksheet("does not begin with a column of participants")
         self.lines = [
-            LmsLine(
+            Line(
                 row=row,
                 number=one[2],
                 name=self._cell(row, 1) if self.grade > 1 else "",
@@ -177,7 +177,7 @@ def _on_maximum(lab: str, sheets: Sequence[Sheet], worksheet: _Worksheet) -> lis
     return remarks
 
 
-def _entry(sheet: Sheet, line: LmsLine) -> str:
+def _entry(sheet: Sheet, line: Line) -> str:
     of = sheet.submission
     name = lms.in_file_name(of.name or of.student)
     return f"{name}_{line.number}_assignfeedback_file_/{of.lab}.html"

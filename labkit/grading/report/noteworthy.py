@@ -4,8 +4,8 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from labkit.grading.intake.remarks import KINDS, Remark, plain_line
-from labkit.grading.report.scores import ScoreRow, Sheet
+from labkit.grading.intake.remarks import KINDS, Remark, one_line
+from labkit.grading.report.scores import Row, Sheet
 
 OPEN = frozenset({"contradicting", "dropped", "unknown", "ungraded", "lms"})
 """The kinds that leave a grade in doubt until somebody has looked; the others only inform."""
@@ -62,8 +62,8 @@ def lines(remarks: Iterable[Remark], where: str) -> list[str]:
         told.append(f"{KINDS[kind]} ({sum(map(len, sentences.values()))}):")
         for said, who in list(sentences.items())[:_SHOWN]:
             more = f" and {len(who) - _NAMED} more" if who[_NAMED:] else ""
-            names = ", ".join(plain_line(name, 60) for name in who[:_NAMED])
-            told.append(f"  {names}{more}: {plain_line(said, _WIDEST)}")
+            names = ", ".join(one_line(name, 60) for name in who[:_NAMED])
+            told.append(f"  {names}{more}: {one_line(said, _WIDEST)}")
             cut = cut or bool(more) or len(said) > _WIDEST
         if len(sentences) > _SHOWN:
             told.append(f"  and {len(sentences) - _SHOWN} more")
@@ -84,9 +84,9 @@ def _on_rows(sheet: Sheet, only: Collection[str]) -> list[Remark]:
     rows = [row for row in sheet.rows if not only or row.exercise in only or not row.exercise]
     if of.work is None:
         is_open = any(row.points is None for row in rows)
-        said = plain_line(f"{of.cause}: {of.trouble}")
+        said = one_line(f"{of.cause}: {of.trouble}")
         return [Remark(kind="dropped", who=of.student, said=said)] if is_open else []
-    open_rows: dict[str, list[ScoreRow]] = defaultdict(list)
+    open_rows: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if row.rerun:
             open_rows[f"{row.cause}, tried again by the same command"].append(row)

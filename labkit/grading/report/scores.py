@@ -20,15 +20,15 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from labkit.grading.course_labs import CourseLab
-from labkit.grading.intake.remarks import plain_line
+from labkit.grading.intake.remarks import one_line
 from labkit.grading.intake.roster import EVERYONE, Override
-from labkit.grading.judge.batch import Submission, failed_outcome
+from labkit.grading.judge.batch import Submission
 from labkit.grading.judge.grade_ledger import Scores
-from labkit.grading.records import HIDDEN, Outcome
+from labkit.grading.records import HIDDEN, Outcome, failed_outcome
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreRow:
+class Row:
     """One exercise of one student. ``points`` is None where it was not graded.
 
     ``status`` is an outcome's, "missing", or "by hand" where an instructor gave the points of a
@@ -79,7 +79,7 @@ class Sheet:
     """
 
     submission: Submission
-    rows: tuple[ScoreRow, ...]
+    rows: tuple[Row, ...]
     comment: str = ""
     graded_on: date | None = None
 
@@ -133,34 +133,34 @@ def sheet(
     return Sheet(submission=submission, rows=tuple(rows), graded_on=graded_on)
 
 
-def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) -> ScoreRow:
+def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) -> Row:
     outcome = outcomes[0] if outcomes else failed_outcome(name, "The grader gave no verdict.")
     points = None if outcome.status == "not graded" else 0.0
     earning = ("passed", "failed", "error") if partial else ("passed",)
     if outcome.status in earning:
         points = round(possible * outcome.score, 2)
-    return ScoreRow(
+    return Row(
         exercise=name,
         status=outcome.status,
         points=points,
         checked=points,
         possible=float(possible),
-        message=plain_line(outcome.message),
+        message=one_line(outcome.message),
         misconceptions=outcome.misconceptions,
         shortcuts=outcome.shortcuts,
         cause=outcome.cause,
         rerun=outcome.rerun,
         seconds=outcome.wall_seconds,
         score=outcome.score,
-        more=tuple(plain_line(said) for said in outcome.more),
+        more=tuple(one_line(said) for said in outcome.more),
         wrong=outcome.wrong,
         cases=outcome.cases,
         measured=outcome.measured,
     )
 
 
-def _not_asked_for(name: str, possible: float) -> ScoreRow:
-    return ScoreRow(
+def _not_asked_for(name: str, possible: float) -> Row:
+    return Row(
         exercise=name,
         status="not graded",
         points=None,
@@ -170,15 +170,15 @@ def _not_asked_for(name: str, possible: float) -> ScoreRow:
     )
 
 
-def _ungraded(submission: Submission, exercise: str, possible: float) -> ScoreRow:
+def _ungraded(submission: Submission, exercise: str, possible: float) -> Row:
     missing = submission.cause == "missing"
-    return ScoreRow(
+    return Row(
         exercise=exercise,
         status="missing" if missing else "not graded",
         points=0.0 if missing else None,
         checked=0.0 if missing else None,
         possible=float(possible),
-        message=plain_line(submission.trouble),
+        message=one_line(submission.trouble),
         cause=submission.cause,
     )
 
@@ -202,7 +202,7 @@ def with_overrides(
     return changed, [one for place, one in said.lines.items() if place not in said.met]
 
 
-def _manual(submission: Submission, exercise: str, possible: float) -> ScoreRow:
+def _manual(submission: Submission, exercise: str, possible: float) -> Row:
     """The row of what no check grades, before an instructor has said its points."""
     row = _ungraded(submission, exercise, possible)
     if row.status == "missing":
@@ -224,13 +224,13 @@ class _Said:
             if one.possible is not None:
                 self.maxima[one.lab][one.exercise] = one.possible
 
-    def of_row(self, of: Submission, row: ScoreRow) -> ScoreRow:
+    def of_row(self, of: Submission, row: Row) -> Row:
         """The row with the points and the comment that are said of it."""
         if row.exercise:
             row = replace(row, comment=self.comment(of, row.exercise))
         for one in self._about(of, row.exercise):
             if one.points is not None:
-                said = {"points": one.points, "override": plain_line(one.reason)}
+                said = {"points": one.points, "override": one_line(one.reason)}
                 if row.manual:
                     said |= {"status": "by hand", "cause": ""}
                 return replace(row, **said)
@@ -238,9 +238,7 @@ class _Said:
 
     def comment(self, of: Submission, exercise: str) -> str:
         """The comment on an exercise of a student, or on the lab where ``exercise`` is ""."""
-        return next(
-            (plain_line(one.comment) for one in self._about(of, exercise) if one.comment), ""
-        )
+        return next((one_line(one.comment) for one in self._about(of, exercise) if one.comment), "")
 
     def _about(self, of: Submission, exercise: str) -> Iterator[Override]:
         """The student's own line, then that for all who handed the lab in."""
@@ -276,12 +274,12 @@ def for_student(sheet: Sheet, hidden: str = RESULT) -> Sheet:
     return replace(sheet, rows=tuple(rows))
 
 
-def is_hidden(row: ScoreRow) -> bool:
+def is_hidden(row: Row) -> bool:
     """Whether a row is that of an instructor's own check."""
     return row.exercise.startswith(HIDDEN)
 
 
-def _result_alone(row: ScoreRow, of_the_lab: str) -> ScoreRow:
+def _result_alone(row: Row, of_the_lab: str) -> Row:
     """A hidden row without what an answer may have written; ``of_the_lab`` is its own check's."""
     status, message = row.status, _NOT_SHOWN
     if status == "not graded":
@@ -291,7 +289,7 @@ def _result_alone(row: ScoreRow, of_the_lab: str) -> ScoreRow:
     elif status != "passed":
         # An answer can end its run in several ways, and each would tell what it likes.
         status = of_the_lab if of_the_lab == "not attempted" else "failed"
-    return ScoreRow(
+    return Row(
         exercise=row.exercise,
         status=status,
         points=row.points,

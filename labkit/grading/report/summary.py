@@ -20,7 +20,7 @@ from labkit.grading.report.leaderboard import Board, boards
 from labkit.grading.report.likeness import Likeness
 from labkit.grading.report.noteworthy import without_names
 from labkit.grading.report.pages import PageTable, code_html, page
-from labkit.grading.report.scores import ScoreRow, Sheet, is_hidden, pseudonym
+from labkit.grading.report.scores import Row, Sheet, is_hidden, pseudonym
 from labkit.labs.engine.misconceptions import Misconception, cured_at, misconceptions
 from labkit.labs.engine.templates import render
 
@@ -202,7 +202,7 @@ def _group(anchor: str, of: Cluster, students: _Students, *, whole: bool) -> _Fa
     )
 
 
-def _is_hidden_failure(row: ScoreRow) -> bool:
+def _is_hidden_failure(row: Row) -> bool:
     return is_hidden(row) and row.status in ("failed", "error")
 
 
@@ -235,7 +235,7 @@ def histogram(scored: Sequence[float], possible: float) -> Markup:
 
 
 def _exercises(sheets: Sequence[Sheet]) -> PageTable:
-    by_exercise: dict[str, list[ScoreRow]] = defaultdict(list)
+    by_exercise: dict[str, list[Row]] = defaultdict(list)
     for sheet in sheets:
         for row in sheet.rows:
             if not row.manual:

@@ -7,7 +7,7 @@ from torch import nn
 
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import Mistake, attempt, check, number
-from labkit.labs.engine.loop_ends import filled, flat, seeded_normal
+from labkit.labs.engine.loop_ends import filled, flat, seeded
 
 LAB = "interview"
 
@@ -49,7 +49,7 @@ def _network(kind):
 
 
 def _x():
-    return seeded_normal(7, 8, 16)
+    return seeded(7, 8, 16)
 
 
 def run_sensitivity(sensitivity):

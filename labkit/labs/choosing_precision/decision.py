@@ -1,6 +1,6 @@
 """Formats for training and for serving, by rules over requirements, and the record of a decision.
 
-``recommend`` names the rule behind each answer and the requirements that conflict. A ``Record``
+``decide`` names the rule behind each answer and the requirements that conflict. A ``Record``
 passes five states, each with its own evidence; what it says of itself follows from the evidence.
 """
 
@@ -84,7 +84,7 @@ class Decision:
     conflicts: tuple[str, ...]
 
 
-def recommend(requirements: Requirements | dict[str, object], device: Device) -> Decision:
+def decide(requirements: Requirements | dict[str, object], device: Device) -> Decision:
     """Decide the format of training and that of serving, each by its own rules.
 
     Training: the recipe of the device, unless its training evidence is "worse"; then the next

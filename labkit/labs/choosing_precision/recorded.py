@@ -12,7 +12,7 @@ from labkit.base.home import DATA
 from labkit.labs.choosing_precision.rollouts import PAIRS
 
 
-def record() -> dict[str, Any]:
+def choosing_record() -> dict[str, Any]:
     """The file: "training", "rollouts", "bits", and how they were made."""
     path = DATA / "emulated" / "choosing_precision.json"
     return json.loads(path.read_text(encoding="utf-8"))
@@ -23,7 +23,7 @@ def training_bits() -> dict[str, tuple[float, ...]]:
 
     "control" is FP32 from weights that were rounded once to BF16.
     """
-    training = record()["training"]
+    training = choosing_record()["training"]
     return {k: tuple(v) for k, v in (training["bits"] | {"control": training["control"]}).items()}
 
 
@@ -36,7 +36,7 @@ def gains(precision: str) -> tuple[float, ...]:
 def mismatch_table() -> pd.DataFrame:
     """A row for each engine: its trainer, and the lowest and highest value of five seeds."""
     rows = {}
-    for engine, runs in record()["rollouts"].items():
+    for engine, runs in choosing_record()["rollouts"].items():
         found = pd.DataFrame(runs)[list(_COLUMNS)]
         ends = zip(_COLUMNS.values(), found.min(), found.max(), strict=True)
         shown = {column: f"{low:.2g} to {high:.2g}" for column, low, high in ends}

@@ -71,7 +71,7 @@ def log_probs(model: nn.Module, tokens: Tensor, *, engine: str = "bf16") -> Tens
     return logits.log_softmax(-1).gather(-1, drawn).squeeze(-1)
 
 
-def roll_out(
+def draw_rollouts(
     model: nn.Module, prompts: Tensor, *, engine: str = "bf16", steps: int = STEPS, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Tokens that the engine draws behind the prompts, and the log-probabilities it drew them with.
@@ -90,7 +90,7 @@ def roll_out(
     return tokens, torch.cat(reported, dim=1)
 
 
-def compare(trainer: Tensor, rollout: Tensor) -> Mismatch:
+def compare_policies(trainer: Tensor, rollout: Tensor) -> Mismatch:
     """Compare log-probabilities of the same tokens, N x T, by the trainer and by the engine."""
     log_ratio = trainer.double() - rollout.double()
     ratio = log_ratio.exp()
@@ -109,8 +109,8 @@ def mismatch(engine: str, *, seed: int = 0) -> Mismatch:
     The seed chooses the prompts, from the test text, and the tokens.
     """
     gpt, prompts = trained_gpt(), text_pieces(128, context=PROMPT, seed=seed)
-    tokens, reported = roll_out(gpt, prompts, engine=engine, seed=seed)
-    return compare(log_probs(gpt, tokens, engine=PAIRS[engine]), reported)
+    tokens, reported = draw_rollouts(gpt, prompts, engine=engine, seed=seed)
+    return compare_policies(log_probs(gpt, tokens, engine=PAIRS[engine]), reported)
 
 
 def policies(engine: str, *, seed: int = 0) -> tuple[Tensor, Tensor]:

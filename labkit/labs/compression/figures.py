@@ -4,7 +4,7 @@ from statistics import fmean
 
 import numpy as np
 
-from labkit.labs.compression.recorded import entries, pruned
+from labkit.labs.compression.recorded import pruned, weighed_entries
 from labkit.labs.compression.storage import break_even, layout_bytes
 from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
@@ -78,7 +78,9 @@ def layout_picture(shape: tuple[int, int] = (256, 256)) -> Picture:
 def weigh_in_picture() -> Picture:
     """Accuracy by bytes of the recorded entries, a line for each width, with ranges over seeds."""
     figure, axes = new_axes(height=3.8)
-    rows = [e for e in entries().values() if e.accuracy > _LOWEST and e.name not in _TO_FIND]
+    rows = [
+        e for e in weighed_entries().values() if e.accuracy > _LOWEST and e.name not in _TO_FIND
+    ]
     for size, units, color, marker in (
         ("large", 256, GREY, "s"),
         ("medium", 128, BLUE, "o"),

@@ -104,7 +104,7 @@ def reader(seed: int, *, hidden: int = HIDDEN, epochs: int = EPOCHS) -> nn.Seque
     return copy.deepcopy(_trained(hidden, epochs, seed))
 
 
-def stored(model: nn.Module, values: Values) -> dict[str, Tensor]:
+def stored_tensors(model: nn.Module, values: Values) -> dict[str, Tensor]:
     """The tensors of the model's file, by layer and role: "1.values", "1.bias"."""
     tensors = {}
     for number, layer in enumerate(linears(model)):
@@ -144,7 +144,7 @@ _ROLES = {
 
 
 def _weighed(stage: str, model: nn.Module, data: ImageSplit, values: Values) -> Weighed:
-    tensors = stored(model, values)
+    tensors = stored_tensors(model, values)
     sizes = dict.fromkeys(("values", "masks", "scales", "biases"), 0)
     for name, tensor in tensors.items():
         sizes[_ROLES[name.partition(".")[2]]] += tensor.nbytes
@@ -206,7 +206,7 @@ def pipeline(
                 model = narrow(model, int(setting))
             else:
                 values = setting
-                model = restored(model, stored(model, values))
+                model = restored(model, stored_tensors(model, values))
             optimizer = adamw(model)
         rows.append(_weighed(f"{name} {setting}", model, data, values))
     return tuple(rows)

@@ -32,15 +32,15 @@ class Entry:
 
 
 @cache
-def record() -> dict[str, Any]:
+def compression_record() -> dict[str, Any]:
     """data/emulated/compression.json; a list under each part, one entry a seed."""
     path = DATA / "emulated" / "compression.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def entries() -> dict[str, Entry]:
+def weighed_entries() -> dict[str, Entry]:
     """The weigh-in by name, largest file first."""
-    seeds = record()["entries"]
+    seeds = compression_record()["entries"]
     found = [
         Entry(
             name=name,
@@ -54,7 +54,7 @@ def entries() -> dict[str, Entry]:
 
 def compare(name: str, other: str, *, margin: float) -> Verdict:
     """Whether the first entry's accuracy matches the other's: pairs of the same seed and split."""
-    found, step = entries(), 1 / len(digits().test_labels)
+    found, step = weighed_entries(), 1 / len(digits().test_labels)
     pairs = zip(found[name].accuracies, found[other].accuracies, strict=True)
     return verdict([a - b for a, b in pairs], margin, step=step)
 
@@ -65,7 +65,8 @@ def pruned(how: str) -> dict[float, tuple[tuple[float, float], ...]]:
     Args:
         how: "together", magnitudes of all layers compared, or "each layer", the same share of each.
     """
-    seeds = record()["pruning"]
+    seeds = compression_record()["pruning"]
     return {
-        share: tuple(tuple(seed[how][str(share)]) for seed in seeds) for share in record()["shares"]
+        share: tuple(tuple(seed[how][str(share)]) for seed in seeds)
+        for share in compression_record()["shares"]
     }

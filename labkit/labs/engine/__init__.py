@@ -14,7 +14,7 @@ __getattr__ = lazily(
         "comparing": "near_value same_bits same_value",
         "predictions": "ChoiceGuess NumberGuess Prediction TickGuess predict",
         "reading": "AnswerError Mistake Worth entries number several tensor truth word",
-        "running": "attempt calls collect listening plain_data",
+        "running": "attempt calls collect listening plain",
         "showing": "claim",
         "slips": "Slip SlipError",
     },

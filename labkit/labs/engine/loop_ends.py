@@ -20,7 +20,7 @@ from labkit.labs.engine.behaviour import same_failure
 from labkit.labs.engine.checks import KEPT, KnownWrong, bind_seed
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.reading import AnswerError, Mistake, failure
-from labkit.labs.engine.running import plain_data
+from labkit.labs.engine.running import plain
 from labkit.labs.engine.slips import Slip
 
 # Two right loops may round in another order. Each step of ours has gradients within 2**-11, a run
@@ -54,7 +54,7 @@ SCALER_SAYS = {
 _Network = TypeVar("_Network", bound=nn.Module)
 
 
-def seeded_normal(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
+def seeded(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
     """Normal numbers, the same on every machine."""
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -64,7 +64,7 @@ def filled(network: _Network, seed: int) -> _Network:
     with torch.no_grad():
         for place, parameter in enumerate(network.parameters()):
             scale = 1 / math.sqrt(parameter.shape[-1]) if parameter.dim() > 1 else 0.1
-            parameter.copy_(seeded_normal(100 * seed + place, *parameter.shape, scale=scale))
+            parameter.copy_(seeded(100 * seed + place, *parameter.shape, scale=scale))
     return network
 
 
@@ -125,7 +125,7 @@ class Loop:
                 self.ends.clear()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                end = plain_data(bind_seed(self.run, seed)(loop))
+                end = plain(bind_seed(self.run, seed)(loop))
             self.ends[loop, seed] = {k: end[k] for k in end if not k.endswith("at once")}
         return self.ends[loop, seed]
 

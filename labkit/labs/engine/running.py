@@ -120,7 +120,7 @@ def collect(run: Callable[[Any], object], answer: object, own_work: tuple[str, .
             if _holds_placeholder(answer):
                 raise NotAttempted
             with noticing(own_work, run, answer) as shortcuts:
-                outcome, value = "value", plain_data(run(answer))
+                outcome, value = "value", plain(run(answer))
             codec.encode_value(value)
         except NotAttempted:
             outcome, value = "not attempted", None
@@ -141,7 +141,7 @@ def collect(run: Callable[[Any], object], answer: object, own_work: tuple[str, .
 # Right answers of other types
 
 
-def plain_data(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The same data in Python's own types, so that the type of a right answer is no obstacle.
 
     numpy's scalars, 0-d arrays, ``Fraction`` and ``Decimal`` become numbers; an ``OrderedDict``, a

@@ -19,8 +19,8 @@ from labkit.labs.memory_and_many_gpus.counted_step import (
     stack_of,
 )
 from labkit.labs.memory_and_many_gpus.step_bytes import StepPoint, highest
+from labkit.measuring.html_tables import readable_bytes
 from labkit.measuring.live_bytes import fake_copy
-from labkit.measuring.showing import readable_bytes
 
 _CHUNKS = 16
 

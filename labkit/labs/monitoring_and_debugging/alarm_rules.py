@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.training.monitor import MAD_TO_SIGMA
+from labkit.measuring.monitor import MAD_TO_SIGMA
 
 RULES = {
     "own": "mean, σ with the value itself",

@@ -21,7 +21,7 @@ from labkit.labs.detective.causes import CAUSES, NAN
 from labkit.labs.detective.instruments import INSTRUMENTS
 from labkit.labs.detective.nan_detective import Case, accuse, new_case
 from labkit.labs.monitoring_and_debugging.layer_report import findings, layer_report
-from labkit.measuring.showing import readable_bytes
+from labkit.measuring.html_tables import readable_bytes
 from labkit.training import cross_entropy, evaluate, train
 from labkit.training.data import batches, digits
 from labkit.training.models import mlp

@@ -48,7 +48,7 @@ def _written(number: Decimal, places: int) -> str:
     return f"{'-' if sign else ''}{digits[0]}{point}e{first:+03d}"
 
 
-def in_full(value: float) -> str:
+def decimal_in_full(value: float) -> str:
     """Every decimal digit of a float.
 
     >>> in_full(0.1), in_full(2.0**-24), in_full(-0.0)
@@ -64,7 +64,7 @@ def short(x: Exact, digits: int = 9) -> str:
     ('≈ 0.333333333', '65504', '≈ 5.96e-08')
     """
     if not is_finite(x) or (isinstance(x, float) and x == 0):
-        return in_full(x)
+        return decimal_in_full(x)
     x = Fraction(x)
     with localcontext() as context:
         context.prec = digits

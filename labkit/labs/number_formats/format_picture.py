@@ -12,7 +12,7 @@ from functools import lru_cache
 from labkit.formats import FP32, ROUNDINGS, FloatFormat, decode, encode, quantize, spacing
 from labkit.labs.number_formats.exact_numbers import (
     Exact,
-    in_full,
+    decimal_in_full,
     is_finite,
     rounded_to_odd,
     short,
@@ -214,7 +214,7 @@ def _notes(look: Look) -> list[str]:
     if not math.isfinite(stored) or Fraction(stored) != x:
         notes.append(
             f"x is kept exactly as typed. A Python float would already round it, to "
-            f"{in_full(stored)}."
+            f"{decimal_in_full(stored)}."
         )
     elif Fraction(quantize(stored, FP32) if abs(x) <= FP32.max else 0) != x:
         notes.append("x needs float64: float32 does not hold it.")
@@ -311,7 +311,7 @@ def picture(look: Look, formats: Sequence[FloatFormat]) -> dict:
         "formula": formula,
         "kind": kind,
         "hex": code,
-        "exact": in_full(look.value),
+        "exact": decimal_in_full(look.value),
         "line": line,
         "legend": legend,
         "line_sentence": sentence,

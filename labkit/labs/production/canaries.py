@@ -129,7 +129,7 @@ def _unpacked(text: str, count: int) -> np.ndarray:
     return bits.astype(bool)
 
 
-def record() -> dict[str, Any]:
+def canaries_record() -> dict[str, Any]:
     """The file: "right" and "not_finite" by export, and how they were made."""
     path = DATA / "emulated" / "rollout.json"
     return json.loads(path.read_text(encoding="utf-8"))
@@ -138,7 +138,7 @@ def record() -> dict[str, Any]:
 @cache
 def recorded_hits() -> dict[str, Hits]:
     """What the reference, "FP32", and each of ``CANARIES`` did on the text, as recorded."""
-    kept = record()
+    kept = canaries_record()
     count = kept["characters"]
     return {
         name: Hits(

@@ -1,4 +1,4 @@
-"""``drill``: a training run that meets planted faults, and does what a policy answers.
+"""``fault_drill``: a training run that meets planted faults, and does what a policy answers.
 
 Each step is one step of ``train``. Around it stand checkpoints of all that the next step depends
 on, and ``respond``, which says what follows a fault.
@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.labs.production.respond import Plan
-from labkit.training import Monitor, cross_entropy, evaluate, in_eval_mode, train
+from labkit.labs.production.run_plan import Plan
+from labkit.measuring import Monitor
+from labkit.training import cross_entropy, evaluate, in_eval_mode, train
 
 EVERY = 10  # steps to a checkpoint
 FITS = 16  # so many samples fit at a step that runs out of memory
@@ -36,7 +37,7 @@ class _Place:
         self.plan, self.step = Plan(**state["plan"]), state["step"]
 
 
-def drill(
+def fault_drill(
     model: nn.Module,
     batches: Sequence[tuple[Tensor, Tensor]],
     validation: tuple[Tensor, Tensor],

@@ -12,7 +12,7 @@ import pandas as pd
 from labkit.base.home import DATA
 
 
-def record() -> dict[str, Any]:
+def production_record() -> dict[str, Any]:
     """The file: a part for each function below, "files" and "flips", and how they were made."""
     path = DATA / "emulated" / "production.json"
     return json.loads(path.read_text(encoding="utf-8"))
@@ -28,7 +28,7 @@ def designs_table() -> pd.DataFrame:
             "FP32 against FP32": f"{found['alike']} of {found['experiments']}",
             "FP32 against a broken arm": f"{found['broken']} of {found['experiments']}",
         }
-        for design, found in record()["designs"].items()
+        for design, found in production_record()["designs"].items()
     }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("what the t-test compares")
 
@@ -38,7 +38,7 @@ def pairing() -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
 
     The keys are "weights and order", "order", "weights" and "nothing".
     """
-    part = record()["pairing"]
+    part = production_record()["pairing"]
     fp32 = tuple(part["fp32"])
     return {shared: (fp32, tuple(bf16)) for shared, bf16 in part.items() if shared != "fp32"}
 
@@ -50,7 +50,7 @@ def training_scores() -> dict[str, dict[int, float]]:
     """
     return {
         arm: {int(seed): math.nan if s is None else s for seed, s in of.items()}
-        for arm, of in record()["scores"].items()
+        for arm, of in production_record()["scores"].items()
     }
 
 
@@ -61,7 +61,7 @@ def resumes_table() -> pd.DataFrame:
     share of the way that run has gone.
     """
     rows = {}
-    for missing, runs in record()["resumes"].items():
+    for missing, runs in production_record()["resumes"].items():
         off, loss = ([run[key] for run in runs] for key in ("off", "test_loss"))
         scale = [run["scale"] for run in runs]
         rows[missing] = {
@@ -79,7 +79,7 @@ def nan_batch_table() -> pd.DataFrame:
     "fp16" has a scaler, "bf16" nothing that looks at the gradients.
     """
     rows = {}
-    for precision, runs in record()["nan_batch"].items():
+    for precision, runs in production_record()["nan_batch"].items():
         rows[precision] = {
             "runs that end in NaN": f"{sum(run['dead'] for run in runs)} of {len(runs)}",
             "steps skipped": _span([run["skips"] for run in runs], "d"),

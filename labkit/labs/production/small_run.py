@@ -82,7 +82,7 @@ def put(parts: dict[str, Any], step: int, seed: int) -> None:
     torch.rand(step)  # the seed alone is not the state
 
 
-def seeded(seed: int, step: int) -> str:
+def generator_at(seed: int, step: int) -> str:
     """torch's generator as in ``state_of``, had the run of this step not drawn from it."""
     return _digest(torch.Generator().manual_seed(_number(seed, step) + 1).get_state())
 

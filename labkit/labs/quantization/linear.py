@@ -12,12 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.devices.int8_products import int8_products_are_exact
-from labkit.formats import (
-    QuantParams,
-    choose,
-    fake_quantize,
-    quantize_affine,
-)
+from labkit.formats import QuantParams, choose, fake_quantize, quantize_affine
 from labkit.labs.quantization.calibration import Kind, Observer
 
 

@@ -7,27 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from labkit.labs.engine import (
-    AnswerError,
-    Mistake,
-    Worth,
-    attempt,
-    check,
-    codec,
-    number,
-    several,
-)
+from labkit.labs.engine import AnswerError, Mistake, Worth, attempt, check, codec, number, several
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure
-from labkit.labs.ship_it.packed import (
-    BITS,
-    HEADER,
-    PackedError,
-    nbytes,
-    pack,
-    unpack,
-)
+from labkit.labs.ship_it.packed import BITS, HEADER, PackedError, nbytes, pack, unpack
 from labkit.labs.ship_it.scoring import BUDGETS, divergence, pieces, sampled, shapes
 from labkit.labs.ship_it.variants import network
 from labkit.training import bits_per_character, trained_gpt

@@ -1,6 +1,6 @@
 """The network to be shipped: the course's GPT, moved a little and written down in another way.
 
-``with_noise`` changes each matrix, so that the network is another function, and weights that were
+``noisy`` changes each matrix, so that the network is another function, and weights that were
 prepared for the public checkpoint do not fit. ``relabelled`` changes no output: it permutes the
 channels of the residual stream, the heads, the channels inside of them and the hidden units, and
 flips signs in pairs. A choice that was tuned to one row or to one tensor's place is lost.
@@ -22,10 +22,10 @@ Weights = Mapping[str, Tensor]
 def network(seed: int) -> dict[str, Tensor]:
     """The float32 weights of the network of a seed, by the names of ``trained_gpt()``."""
     generator = torch.Generator().manual_seed(seed)
-    return relabelled(with_noise(trained_gpt().state_dict(), generator), generator)
+    return relabelled(noisy(trained_gpt().state_dict(), generator), generator)
 
 
-def with_noise(weights: Weights, generator: torch.Generator) -> dict[str, Tensor]:
+def noisy(weights: Weights, generator: torch.Generator) -> dict[str, Tensor]:
     """Each matrix with Gaussian noise of ``NOISE`` times the root mean square of each row."""
     result = {}
     for name, weight in weights.items():

@@ -73,7 +73,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunEvidence:
     """What a run leaves behind.
 
     Args:
@@ -119,7 +119,7 @@ RUNS = {
 
 
 @lru_cache(maxsize=32)
-def run(trial: Trial, *, seed: int = 0) -> Outcome:
+def run(trial: Trial, *, seed: int = 0) -> RunEvidence:
     """Run a trial from the first weights that ``seed`` draws, and keep its evidence.
 
     The same trial and seed give the same outcome, so a second call costs nothing. The global
@@ -155,7 +155,7 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
     )
     kept = tuple(replace(record, loss=record.loss / trial.loss_weight) for record in records)
     finite = bool(before.isfinite().all())  # what look saw after the last step
-    return Outcome(kept, zeros[0], tuple(moved), finite, _test(trial, model))
+    return RunEvidence(kept, zeros[0], tuple(moved), finite, _test(trial, model))
 
 
 def _loss(trial: Trial, output: Tensor, target: Tensor) -> Tensor:

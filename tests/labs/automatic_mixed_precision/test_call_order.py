@@ -7,12 +7,7 @@ import pytest
 import torch
 from traitlets import TraitError
 
-from labkit.labs.automatic_mixed_precision.call_order import (
-    BARE_STEP,
-    CALLS,
-    misuses,
-    record_calls,
-)
+from labkit.labs.automatic_mixed_precision.call_order import BARE_STEP, CALLS, misuses, record_calls
 from labkit.labs.automatic_mixed_precision.widget_call_order import SHUFFLED, CallOrder
 
 

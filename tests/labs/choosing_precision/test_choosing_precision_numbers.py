@@ -7,7 +7,7 @@ import torch
 
 from labkit.formats import BF16, FP16
 from labkit.labs.choosing_precision.allocation import memory, total
-from labkit.labs.choosing_precision.recorded import gains, record
+from labkit.labs.choosing_precision.recorded import choosing_record, gains
 from labkit.labs.choosing_precision.sensitivity import (
     analyse,
     joint_kl,
@@ -79,7 +79,7 @@ def test_the_allocation_takes_less_than_five_bits_and_more_kl_than_the_sum(
 
 
 def test_rollouts_of_five_seeds():
-    runs = record()["rollouts"]
+    runs = choosing_record()["rollouts"]
     means = {engine: [run["mean_abs"] for run in rows] for engine, rows in runs.items()}
     assert all(len(rows) == 5 for rows in runs.values())
     for fp16, bf16 in zip(means["fp16"], means["bf16"], strict=True):

@@ -5,9 +5,9 @@ import torch
 
 from labkit.labs.choosing_precision.allocation import memory, optimum, total, uniform
 from labkit.labs.choosing_precision.recorded import (
+    choosing_record,
     gains,
     mismatch_table,
-    record,
     training_bits,
 )
 from labkit.labs.choosing_precision.rollouts import PAIRS, mismatch, policies
@@ -18,7 +18,7 @@ from labkit.training import trained_gpt
 
 
 def test_every_part_has_five_seeds_and_says_how_it_was_made():
-    file = record()
+    file = choosing_record()
     for key in ("what", "device", "torch", "date", "by"):
         assert file[key]
     runs = [*file["rollouts"].values(), *file["bits"].values(), *training_bits().values()]
@@ -45,7 +45,7 @@ def test_gains_are_above_0_where_bits_are_below_fp32_s():
 
 def test_rollouts_are_recorded_as_they_are_measured():
     for engine in ("fp16", "bf16"):
-        now, then = mismatch(engine, seed=1), record()["rollouts"][engine][1]
+        now, then = mismatch(engine, seed=1), choosing_record()["rollouts"][engine][1]
         assert now.mean_abs == pytest.approx(then["mean_abs"], rel=0.1)
     table = mismatch_table()
     assert list(table.index) == list(PAIRS)
@@ -66,14 +66,14 @@ def test_the_bias_of_the_gradient_is_autograd_s_over_all_tokens(engine, seed):
         return torch.autograd.grad((weights * gain * log_p).sum(), logits)[0]
 
     true, ratio = gradient(policy.exp()), (policy - drawn).exp()
-    row = record()["rollouts"][engine][seed]
+    row = choosing_record()["rollouts"][engine][seed]
     for key, weight in (("bias", 1.0), ("bias_capped_at_2", ratio.clamp(max=2))):
         error = (gradient(drawn.exp() * weight) - true).norm() / true.norm()
         assert row[key] == pytest.approx(error.item(), rel=0.1, abs=1e-9)
 
 
 def test_a_weight_capped_at_2_takes_most_of_the_bias_away():
-    runs = record()["rollouts"]
+    runs = choosing_record()["rollouts"]
     assert all(0.01 < run["bias"] < 0.03 for run in runs["bf16"])
     assert all(0.13 < run["bias"] < 0.16 for run in runs["e4m3"])
     assert all(0.01 <= run["bias_capped_at_2"] < 0.02 for run in runs["e4m3"])
@@ -82,7 +82,7 @@ def test_a_weight_capped_at_2_takes_most_of_the_bias_away():
 
 def test_bits_are_recorded_as_they_are_measured():
     gpt = trained_gpt()
-    row = record()["bits"]["natural"][2]
+    row = choosing_record()["bits"]["natural"][2]
     cost = kl_by_bits(gpt, text_pieces(16, seed=2), bits=(4,))
     for name, of in cost.items():
         assert of[4] == pytest.approx(row["costs"][name]["4"], rel=0.02)
@@ -93,7 +93,7 @@ def test_bits_are_recorded_as_they_are_measured():
 @pytest.mark.parametrize("budget", [0.02, 0.1])
 def test_recorded_searches_stay_within_the_budget_and_are_those_of_allocation(network, budget):
     size = sizes(trained_gpt())
-    for row in record()["bits"][network]:
+    for row in choosing_record()["bits"][network]:
         cost = {name: {int(b): c for b, c in of.items()} for name, of in row["costs"].items()}
         found = row[f"{budget:g}"]
         for name, search in (("greedy", allocate), ("optimum", optimum)):
@@ -110,7 +110,7 @@ def test_recorded_searches_stay_within_the_budget_and_are_those_of_allocation(ne
 
 
 def test_the_sum_is_near_the_joint_kl_at_a_small_budget_and_below_it_at_a_large_one():
-    small = [row["0.02"]["greedy"] for rows in record()["bits"].values() for row in rows]
-    large = [row["0.1"]["greedy"] for rows in record()["bits"].values() for row in rows]
+    small = [row["0.02"]["greedy"] for rows in choosing_record()["bits"].values() for row in rows]
+    large = [row["0.1"]["greedy"] for rows in choosing_record()["bits"].values() for row in rows]
     assert all(0.9 < of["measured"] / of["sum"] < 1.1 for of in small)
     assert all(1.05 < of["measured"] / of["sum"] < 1.3 for of in large)

@@ -12,7 +12,7 @@ from labkit.labs.choosing_precision.decision import (
     EvidenceMissing,
     Record,
     Requirements,
-    recommend,
+    decide,
 )
 
 
@@ -72,7 +72,7 @@ TABLE = [
 
 @pytest.mark.parametrize("device, requirements, training, serving, conflict", TABLE)
 def test_the_decision_table(device, requirements, training, serving, conflict):
-    found = recommend(requirements, device)
+    found = decide(requirements, device)
     assert (found.training, found.serving) == (training, serving)
     assert found.scaler == (training == "fp16")
     assert found.quantize == (serving in ("fp8", "int8", "int4"))
@@ -87,26 +87,26 @@ def test_the_time_of_a_token_asks_for_fewer_bytes():
     slow = need(served={"int8": OK}, token_seconds=0.008, bandwidth=2e12)
     fast = need(served={"int8": OK}, token_seconds=0.004, bandwidth=2e12)
     none = need(served={"int8": OK}, token_seconds=0.003, bandwidth=2e12)
-    assert [recommend(n, A100).serving for n in (slow, fast, none)] == ["bf16", "int8", None]
-    (conflict,) = recommend(none, A100).conflicts
+    assert [decide(n, A100).serving for n in (slow, fast, none)] == ["bf16", "int8", None]
+    (conflict,) = decide(none, A100).conflicts
     assert "3.5 ms to read the weights, 3 ms a token allowed" in conflict
     assert "int4: no evidence" in conflict
 
 
 def test_a_conflict_names_memory_and_missing_evidence():
-    (conflict,) = recommend(need(gb=8), H100).conflicts
+    (conflict,) = decide(need(gb=8), H100).conflicts
     assert "bf16: 14 GB of weights, 8 GB allowed" in conflict and "int8: no evidence" in conflict
 
 
 @pytest.mark.parametrize("served", [{}, {"bf16": "better"}])
 def test_a_rule_claims_no_evidence_that_nobody_gave(served):
-    rule = recommend(need(served=served), A100).rules[-1]
+    rule = decide(need(served=served), A100).rules[-1]
     assert rule.startswith("serving: bf16") and ("better" in rule) == bool(served)
     assert "equivalent" not in rule
 
 
 def test_rules_say_what_was_passed_over():
-    rules = recommend(need(trained={"bf16": "worse"}), A100).rules
+    rules = decide(need(trained={"bf16": "worse"}), A100).rules
     assert any("not bf16" in rule and "worse" in rule for rule in rules)
 
 
@@ -122,7 +122,7 @@ FIELDS = {
 def test_a_missing_field_is_named(field):
     given = {name: value for name, value in FIELDS.items() if name != field}
     with pytest.raises(ValueError, match=field):
-        recommend(given, A100)
+        decide(given, A100)
 
 
 @pytest.mark.parametrize(
@@ -141,17 +141,17 @@ def test_a_missing_field_is_named(field):
 )
 def test_a_wrong_field_is_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        recommend(FIELDS | wrong, A100)
+        decide(FIELDS | wrong, A100)
 
 
 def test_a_wrong_record_of_requirements_is_refused_as_a_dict_is():
     with pytest.raises(ValueError, match="parameters"):
-        recommend(Requirements(**FIELDS | {"parameters": -1}), A100)
+        decide(Requirements(**FIELDS | {"parameters": -1}), A100)
 
 
 def test_a_token_s_time_needs_a_bandwidth():
     with pytest.raises(ValueError, match="bandwidth"):
-        recommend(FIELDS | {"token_seconds": 0.01}, A100)
+        decide(FIELDS | {"token_seconds": 0.01}, A100)
 
 
 # The record

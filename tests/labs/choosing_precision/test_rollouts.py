@@ -12,11 +12,11 @@ from labkit.labs.choosing_precision.rollouts import (
     PAIRS,
     PROMPT,
     TRAINERS,
-    compare,
+    compare_policies,
+    draw_rollouts,
     log_probs,
     mismatch,
     policies,
-    roll_out,
 )
 from labkit.labs.choosing_precision.sensitivity import text_pieces
 from labkit.training import trained_gpt
@@ -30,7 +30,7 @@ def gpt():
 def test_the_statistics_of_a_small_case():
     rollout = torch.tensor([[-1.0, -1.0], [-2.0, -3.0]])
     ratios = torch.tensor([[1.0, 1.2], [0.95, 2.5]])
-    found = compare(rollout + ratios.log(), rollout)
+    found = compare_policies(rollout + ratios.log(), rollout)
     d = [math.log(r) for r in (1.0, 1.2, 0.95, 2.5)]
     assert found.mean_abs == pytest.approx(sum(map(abs, d)) / 4, rel=1e-6)
     assert found.outside == 0.5
@@ -41,7 +41,7 @@ def test_the_statistics_of_a_small_case():
 
 
 def test_k1_may_be_negative_and_k3_may_not():
-    found = compare(torch.tensor([[0.1, 0.2], [0.3, 0.1]]), torch.zeros(2, 2))
+    found = compare_policies(torch.tensor([[0.1, 0.2], [0.3, 0.1]]), torch.zeros(2, 2))
     assert found.k1 < 0 < found.k3
 
 
@@ -72,12 +72,12 @@ def test_a_16_bit_engine_is_the_model_in_16_bits_and_a_trainer_is_autocast(gpt, 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_reports_the_log_probabilities_it_drew_with(gpt, engine):
-    tokens, reported = roll_out(gpt, text_pieces(8, context=PROMPT), engine=engine, steps=12)
+    tokens, reported = draw_rollouts(gpt, text_pieces(8, context=PROMPT), engine=engine, steps=12)
     assert tokens.shape == (8, PROMPT + 12) and reported.shape == (8, 12)
-    found = compare(log_probs(gpt, tokens, engine=engine), reported)
+    found = compare_policies(log_probs(gpt, tokens, engine=engine), reported)
     # FP8 scales an activation by its largest value, which may stand in a token that comes later.
     if engine in ("e4m3", "e5m2"):
-        trainer = compare(log_probs(gpt, tokens, engine=PAIRS[engine]), reported)
+        trainer = compare_policies(log_probs(gpt, tokens, engine=PAIRS[engine]), reported)
         assert 0 < found.mean_abs < trainer.mean_abs
     else:
         assert found.mean_abs < 3e-3
@@ -85,7 +85,7 @@ def test_an_engine_reports_the_log_probabilities_it_drew_with(gpt, engine):
 
 def test_the_same_seed_draws_the_same_tokens_and_changes_no_weight(gpt):
     prompts, before = text_pieces(4, context=PROMPT), [p.clone() for p in gpt.parameters()]
-    one, other, third = (roll_out(gpt, prompts, seed=seed)[0] for seed in (1, 1, 2))
+    one, other, third = (draw_rollouts(gpt, prompts, seed=seed)[0] for seed in (1, 1, 2))
     assert torch.equal(one, other) and not torch.equal(one, third)
     assert torch.equal(one[:, :PROMPT], prompts)
     log_probs(gpt, one, engine="e4m3")

@@ -11,7 +11,7 @@ from labkit.labs.compression.pipeline import (
     pipeline,
     reader,
     restored,
-    stored,
+    stored_tensors,
     weigh,
 )
 from labkit.labs.compression.storage import file_bytes
@@ -36,7 +36,9 @@ def test_each_stage_is_weighed_as_the_file_that_it_writes():
         "store int8",
         "store fp16",
     ]
-    assert rows[0].total == len(save(start.state_dict())) == file_bytes(stored(start, "fp32"))
+    assert (
+        rows[0].total == len(save(start.state_dict())) == file_bytes(stored_tensors(start, "fp32"))
+    )
     count = sum(layer.weight.numel() for layer in linears(start))
     assert rows[1].nonzeros == rows[2].nonzeros == count - round(0.9 * count)
     assert rows[3].nonzeros > rows[2].nonzeros  # factors of a pruned weight are dense
@@ -59,7 +61,7 @@ def test_the_start_and_the_cached_reader_stay_as_they_were():
 
 def test_the_accuracy_is_that_of_the_stored_network():
     model, data = reader(0, hidden=32), digits(0)
-    shipped = restored(model, stored(model, "int8"))
+    shipped = restored(model, stored_tensors(model, "int8"))
     (_, row) = pipeline([("store", "int8")], start=model)
     assert row.accuracy == accuracy(shipped, data)
     assert not torch.equal(shipped[1].weight, model[1].weight)

@@ -1520,10 +1520,10 @@ def tolerance(a, b):
 
 
 # %% wrong spike-alarm: labkit's monitor
-#    says: uses `labkit.training.monitor.Monitor`
+#    says: uses `labkit.measuring.monitor.Monitor`
 class SpikeAlarm:
     def __init__(self, window=50, k=6.0, margin=1.0):
-        from labkit.training.monitor import Monitor
+        from labkit.measuring.monitor import Monitor
 
         self.monitor = Monitor(window=window, k=k, margin=margin, stall=None)
         self.ringing = False
@@ -1537,10 +1537,10 @@ class SpikeAlarm:
 
 
 # %% wrong spike-alarm: labkit's baseline
-#    says: uses `labkit.training.monitor.Baseline`
+#    says: uses `labkit.measuring.monitor.Baseline`
 class SpikeAlarm:
     def __init__(self, window=50, k=6.0, margin=1.0):
-        from labkit.training.monitor import Baseline
+        from labkit.measuring.monitor import Baseline
 
         self.before, self.ringing = Baseline(window, k, margin), False
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from labkit.labs.production.respond import Plan
+from labkit.labs.production.run_plan import Plan
 
 
 class Counting:

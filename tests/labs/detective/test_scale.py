@@ -4,14 +4,7 @@ import statistics
 
 import pytest
 
-from labkit.labs.detective.nan_detective import (
-    SCALE,
-    accuse,
-    cheapest_proof,
-    left,
-    new_case,
-    price,
-)
+from labkit.labs.detective.nan_detective import SCALE, accuse, cheapest_proof, left, new_case, price
 from labkit.labs.detective.scale_causes import SCALE_CAUSES
 from labkit.labs.detective.scale_instruments import SCALE_INSTRUMENTS, bad_step
 from labkit.labs.detective.telemetry import simulate

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from labkit.formats import FP16, quantize
-from labkit.labs.engine import codec, listening, plain_data
+from labkit.labs.engine import codec, listening, plain
 from labkit.labs.engine.codec import Foreign
 from labkit.labs.engine.running import collect, raised
 
@@ -43,9 +43,9 @@ Level = enum.IntEnum("Level", "LOW HIGH")
     ],
 )
 def test_right_values_of_other_types_become_python_s_own(value, want):
-    got = plain_data(value)
+    got = plain(value)
     assert (type(got), got) == (type(want), want)
-    assert codec.decode_value(codec.encode_value(plain_data([value]))) == [want]
+    assert codec.decode_value(codec.encode_value(plain([value]))) == [want]
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_right_values_of_other_types_become_python_s_own(value, want):
     ],
 )
 def test_what_cannot_be_shown_to_a_judge_is_named(value, words):
-    assert plain_data({"loss": value}) == {"loss": Foreign(words)}
+    assert plain({"loss": value}) == {"loss": Foreign(words)}
 
 
 def test_tensors_arrays_and_dtypes_stay():
     for value in (torch.tensor(1.5), np.ones(2), torch.float16, FP16):
-        assert plain_data(value) is value
+        assert plain(value) is value
 
 
 def test_containers_that_hold_themselves_or_too_much_are_left_to_the_codec():
@@ -80,7 +80,7 @@ def test_containers_that_hold_themselves_or_too_much_are_left_to_the_codec():
         laughs = [laughs] * 10
     for value in (loop, deep, laughs, [0] * 2**18):
         with pytest.raises(codec.CodecError):
-            codec.encode_value(plain_data(value))
+            codec.encode_value(plain(value))
 
 
 def heard_from(function):

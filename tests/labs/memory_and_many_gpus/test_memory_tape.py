@@ -9,11 +9,7 @@ from traitlets import TraitError
 
 from labkit.labs.memory_and_many_gpus.counted_step import StepSettings
 from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, tape
-from labkit.labs.memory_and_many_gpus.widget_memory_tape import (
-    LIMITS,
-    ROLES,
-    MemoryTape,
-)
+from labkit.labs.memory_and_many_gpus.widget_memory_tape import LIMITS, ROLES, MemoryTape
 from tests.labs.memory_and_many_gpus.small_tape import small_tape
 
 ALL_BLOCKS = frozenset(range(BLOCKS))

@@ -18,7 +18,8 @@ from labkit.labs.monitoring_and_debugging.widget_alarm_bench import (
     WINDOWS,
     AlarmBench,
 )
-from labkit.training import Monitor, StepRecord
+from labkit.measuring import Monitor
+from labkit.training import StepRecord
 
 
 def bench(rule: str, window: int, k: float, margin: float, **more) -> AlarmBench:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from labkit.labs.monitoring_and_debugging.tracking import read_events, round_trip, write_events
-from labkit.training import Monitor, StepRecord
+from labkit.measuring import Monitor
+from labkit.training import StepRecord
 
 
 def test_every_value_comes_back_as_float32_at_its_step(tmp_path):

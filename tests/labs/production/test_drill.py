@@ -13,10 +13,10 @@ from torch import nn
 from labkit.devices import Description, device_of
 from labkit.labs.choosing_precision.selector import select
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
-from labkit.labs.production.drill import drill
-from labkit.labs.production.respond import Plan
+from labkit.labs.production.drill import fault_drill
+from labkit.labs.production.run_plan import Plan
 from labkit.labs.production.solutions import Checkpoints, respond
-from labkit.training import Monitor
+from labkit.measuring import Monitor
 from labkit.training.data import batches, digits
 
 DIGITS = digits()
@@ -40,7 +40,7 @@ def drilled(folder, *, steps=45, plan=FP16, dropout=0.1, stream=STREAM, monitor=
     Path(folder).mkdir(exist_ok=True)
     model, monitor = network(dropout), monitor or Monitor()
     more = {"respond": respond, "checkpoints": Checkpoints, "clip": 1.0} | settings
-    answered = drill(
+    answered = fault_drill(
         model, stream[:steps], HELD_OUT, optimizer=torch.optim.AdamW(model.parameters(), lr=3e-3),
         plan=plan, folder=folder, monitor=monitor, **more,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def test_layers_compute_in_the_precision_and_only_fp16_has_a_scaler(
 def test_gradients_are_clipped(tmp_path):
     model = network(0)
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
-    drill(
+    fault_drill(
         model, STREAM[:1], HELD_OUT, optimizer=torch.optim.SGD(model.parameters(), lr=1.0),
         plan=FP16, respond=respond, checkpoints=Checkpoints, folder=tmp_path, monitor=Monitor(),
         clip=0.01,
@@ -306,7 +306,7 @@ def test_so_is_a_run_without_validation(validation, tmp_path):
     model = network()
     sgd = torch.optim.SGD(model.parameters())
     with pytest.raises(ValueError, match="validation is missing"):
-        drill(
+        fault_drill(
             model, STREAM, validation, optimizer=sgd, plan=FP16, respond=respond,
             checkpoints=Checkpoints, folder=tmp_path, monitor=Monitor(),
         )  # fmt: skip

@@ -182,4 +182,8 @@ def test_a_run_has_drawn_numbers_since_its_seed(step):
         small_run.put(parts, step, 0)
         state = small_run.state_of(parts)[small_run.GENERATOR]
         torch.manual_seed(torch.initial_seed())
-        assert small_run.state_of(parts)[small_run.GENERATOR] == small_run.seeded(0, step) != state
+        assert (
+            small_run.state_of(parts)[small_run.GENERATOR]
+            == small_run.generator_at(0, step)
+            != state
+        )

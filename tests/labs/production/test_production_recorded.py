@@ -14,7 +14,7 @@ from labkit.labs.production.recorded import (
     designs_table,
     nan_batch_table,
     pairing,
-    record,
+    production_record,
     resumes_table,
     training_scores,
 )
@@ -25,7 +25,7 @@ from labkit.training.models import mlp
 
 
 def test_it_says_how_it_was_made_and_has_five_seeds_or_more():
-    file = record()
+    file = production_record()
     for key in ("what", "device", "torch", "date", "by"):
         assert file[key]
     runs = [*file["resumes"].values(), *file["nan_batch"].values(), *file["flips"].values()]
@@ -38,7 +38,7 @@ def test_it_says_how_it_was_made_and_has_five_seeds_or_more():
 
 
 def test_only_final_losses_of_several_runs_are_silent_on_a_a_and_see_a_broken_arm():
-    phases, turns, steps, own, pairs = record()["designs"].values()
+    phases, turns, steps, own, pairs = production_record()["designs"].values()
     assert phases["alike"] == phases["experiments"]
     assert turns["alike"] == turns["broken"] == 0
     assert 0.1 < steps["alike"] / steps["experiments"] < 0.25  # 5 % is what the test promises
@@ -97,7 +97,7 @@ def test_bf16_may_ship_pure_bf16_may_not_and_survivors_hide_the_dead():
 
 
 def of(missing, key):
-    return [run[key] for run in record()["resumes"][missing]]
+    return [run[key] for run in production_record()["resumes"][missing]]
 
 
 def test_a_resume_that_misses_nothing_goes_on_to_the_bit():
@@ -125,13 +125,13 @@ def test_each_part_but_the_growth_counter_shows_in_the_losses_at_once():
 
 
 def test_a_nan_batch_costs_fp16_one_step_and_bf16_the_run():
-    found = record()["nan_batch"]
+    found = production_record()["nan_batch"]
     assert all(not run["dead"] and run["skips"] == 1 for run in found["fp16"])
     assert all(run["dead"] for run in found["bf16"])
 
 
 def test_a_nan_batch_is_recorded_as_it_is_measured():
-    data, row = digits(), record()["nan_batch"]["fp16"][1]
+    data, row = digits(), production_record()["nan_batch"]["fp16"][1]
     torch.manual_seed(1)
     model = mlp(64, 32, 10)
     loader = batches(data.train_images, data.train_labels, 32, seed=1)
@@ -145,19 +145,19 @@ def test_a_nan_batch_is_recorded_as_it_is_measured():
 
 
 def test_readers_that_check_no_sum_give_other_values_for_a_flipped_bit():
-    found = {reader: of["flipped"] for reader, of in record()["files"].items()}
+    found = {reader: of["flipped"] for reader, of in production_record()["files"].items()}
     for reader in ("torch.load", "torch.load, mmap", "safetensors"):
         assert found[reader]["other values"] > 0.9 * 300
     assert found["torch.distributed.checkpoint"]["other values"] > 50
     assert found["zipfile.testzip, torch.load"]["other values"] == 0
     assert all(of["cut"] == {"raised": 100, "other values": 0, "same values": 0}
-               for of in record()["files"].values())  # fmt: skip
+               for of in production_record()["files"].values())  # fmt: skip
 
 
 def shares(stored):
     """Of each seed, the share of flips that move the loss by more than 0.01, or to NaN."""
     found = []
-    for one in record()["flips"][stored]:
+    for one in production_record()["flips"][stored]:
         moved = [c is None or c > 0.01 for of in one.values() for c in of]
         found.append(sum(moved) / len(moved))
     return found
@@ -166,7 +166,7 @@ def shares(stored):
 def test_three_or_four_flips_of_a_hundred_show_in_fp32_and_twice_as_many_in_bf16():
     assert all(0.02 < share < 0.05 for share in shares("FP32"))
     assert all(0.05 < share < 0.10 for share in shares("BF16"))
-    for seed in record()["flips"]["FP32"]:
+    for seed in production_record()["flips"]["FP32"]:
         seen = {int(bit) for bit, of in seed.items() if any(c is None or c > 0.01 for c in of)}
         assert 30 in seen and len(seen) <= 4  # the highest bit of the exponent
 
@@ -174,7 +174,7 @@ def test_three_or_four_flips_of_a_hundred_show_in_fp32_and_twice_as_many_in_bf16
 def test_flips_are_recorded_as_they_are_measured():
     tokens = characters(shakespeare()).encode(shakespeare_split()[1]).unfold(0, 65, 64)[:24]
     now = loss_changes(trained_gpt(), tokens, seed=3, dtype=torch.bfloat16)
-    for bit, of in record()["flips"]["BF16"][3].items():
+    for bit, of in production_record()["flips"]["BF16"][3].items():
         for was, change in zip(of, now[int(bit)], strict=True):
             if was is None:
                 assert math.isinf(change)

@@ -13,7 +13,7 @@ from labkit.labs.ship_it import checks
 from labkit.labs.ship_it.checks import check_compress
 from labkit.labs.ship_it.packed import in_integers, pack, total_bytes, unpacked
 from labkit.labs.ship_it.scoring import BUDGETS, divergence, pieces, sampled, shapes
-from labkit.labs.ship_it.variants import network, relabelled, with_noise
+from labkit.labs.ship_it.variants import network, noisy, relabelled
 from labkit.training import trained_gpt
 from labkit.training.data import shakespeare_split
 
@@ -89,7 +89,7 @@ def test_noise_moves_a_network_farther_than_the_first_budget_allows():
     public = trained_gpt().state_dict()
     tokens = pieces(shakespeare_split()[1], 40)
     for seed in range(3):
-        other = with_noise(public, torch.Generator().manual_seed(seed))
+        other = noisy(public, torch.Generator().manual_seed(seed))
         assert divergence(other, public, tokens) > 10 * BUDGETS[120_000].none
 
 

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.three_crimes.checks import CHANCE, STALLED
-from labkit.labs.three_crimes.trials import RUNS, Outcome, Trial, run
+from labkit.labs.three_crimes.trials import RUNS, RunEvidence, Trial, run
 from labkit.training.data import digits
 from labkit.training.models import mlp
 
@@ -38,20 +38,20 @@ pytestmark = pytest.mark.slow
 SEEDS = (0, 1, 2)
 
 
-def outcomes(trial: Trial, **changes) -> list[Outcome]:
+def outcomes(trial: Trial, **changes) -> list[RunEvidence]:
     return [run(replace(trial, **changes), seed=seed) for seed in SEEDS]
 
 
-def apart(runs: list[Outcome]) -> float:
+def apart(runs: list[RunEvidence]) -> float:
     return max(abs(a.final_loss - b.final_loss) for a, b in combinations(runs, 2))
 
 
-def off(runs: list[Outcome], twins: list[Outcome]) -> list[float]:
+def off(runs: list[RunEvidence], twins: list[RunEvidence]) -> list[float]:
     """How far each run ends from FP32 of the same seed."""
     return [abs(a.final_loss - b.final_loss) for a, b in zip(runs, twins, strict=True)]
 
 
-def summary(runs: list[Outcome]) -> str:
+def summary(runs: list[RunEvidence]) -> str:
     middle = {
         "loss": median(run.final_loss for run in runs),
         "test": median(run.test for run in runs),
@@ -62,7 +62,7 @@ def summary(runs: list[Outcome]) -> str:
 
 
 @pytest.fixture(scope="module")
-def twins() -> dict[str, list[Outcome]]:
+def twins() -> dict[str, list[RunEvidence]]:
     return {name: outcomes(trial, precision="fp32") for name, trial in RUNS.items()}
 
 

@@ -7,11 +7,7 @@ from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import (
-    classed_batch,
-    outside,
-    small_network,
-)
+from labkit.labs.automatic_mixed_precision.checks.shared import outside, samples, small_network
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import HeldPasses, Loop, brief, first_other, flat, same_end
@@ -56,7 +52,7 @@ _CASES = {
 
 def _padded(seed, counted):
     """Inputs (rows, length, 6), and targets (rows, length) of which ``counted`` count."""
-    inputs, targets = classed_batch(seed, _ROWS * _LENGTH)
+    inputs, targets = samples(seed, _ROWS * _LENGTH)
     targets[counted:] = _IGNORED
     return inputs.unflatten(0, (_ROWS, _LENGTH)), targets.unflatten(0, (_ROWS, _LENGTH))
 

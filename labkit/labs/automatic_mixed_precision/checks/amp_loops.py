@@ -13,11 +13,7 @@ from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import (
-    classed_batch,
-    dtypes_text,
-    small_network,
-)
+from labkit.labs.automatic_mixed_precision.checks.shared import dtype_words, samples, small_network
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, listening
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end
@@ -143,7 +139,7 @@ def run_fit(fit, seed):
 def _fitted(fit, network, dtype, count, seed):
     """(what `fit` returned, whether it warned by itself)."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
-    batches = [classed_batch(20 + 100 * seed + i, _FIT_BATCH) for i in range(count)]
+    batches = [samples(20 + 100 * seed + i, _FIT_BATCH) for i in range(count)]
     with listening() as heard:
         end = attempt(fit, network, batches, F.cross_entropy, optimizer, dtype, "cpu")
     return end, any(one.theirs for one in heard)
@@ -160,7 +156,7 @@ def _fit_evidence(got, want):
         if not isinstance(end, (list, tuple)) or len(end) != len(want[name]):
             return fill(LOSSES, count=len(want[name]))
         if got[f"{name} met"] != want[f"{name} met"]:
-            return fill(TRAINED, name=name, met=dtypes_text(got[f"{name} met"]) or "no")
+            return fill(TRAINED, name=name, met=dtype_words(got[f"{name} met"]) or "no")
         if got[f"{name} live"] != want[f"{name} live"]:
             return fill(LIVE if got[f"{name} live"] else UNSCALED, name=name)
         other = first_other(end, want[name])
@@ -204,7 +200,7 @@ def check_fit(got, seed):
         FIT.judge(got, check_fit.known_wrong, seed=seed)
     except AnswerError as error:
         name = next(name for name in _DTYPES if type(got[name]) is Raised)
-        met = dtypes_text(got[f"{name} met"]) or "not computed"
+        met = dtype_words(got[f"{name} met"]) or "not computed"
         so = ", as asked" if got[f"{name} met"] == [str(_DTYPES[name])] else ""
         text = fill(RAISED_WITH, name=name, error=failure(got[name]), met=met, so=so)
         raise AnswerError(text) from error
@@ -334,7 +330,7 @@ def run_clipped_step(clipped_step, seed):
             if i == _LATE:
                 scaler = torch.amp.GradScaler("cpu", init_scale=_LATE_SCALE, growth_interval=2)
             before = flat(network)
-            inputs, targets = classed_batch(draw + 100 * seed, scale=scale)
+            inputs, targets = samples(draw + 100 * seed, scale=scale)
             norm = attempt(clipped_step, network, inputs, targets, optimizer, scaler, limit, "cpu")
             shown["norms"].append(norm)
             shown["scales"].append(scaler.get_scale())

@@ -8,7 +8,7 @@ from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import brief, seeded_normal
+from labkit.labs.engine.loop_ends import brief, seeded
 from labkit.labs.engine.messages import came
 from labkit.labs.engine.reading import failure
 
@@ -39,12 +39,12 @@ def _network():
     network = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 3))
     with torch.no_grad():
         for seed, parameter in enumerate(network.parameters()):
-            parameter.copy_(seeded_normal(seed, *parameter.shape, scale=0.5))
+            parameter.copy_(seeded(seed, *parameter.shape, scale=0.5))
     return network
 
 
 def _x(seed):
-    return seeded_normal(seed + 10, 4, 6)
+    return seeded(seed + 10, 4, 6)
 
 
 _TARGETS = torch.tensor([0, 2, 1, 2])
@@ -52,12 +52,12 @@ _TARGETS = torch.tensor([0, 2, 1, 2])
 
 def _cases(seed):
     """What is computed inside the block, by its text."""
-    x, w = _x(seed), seeded_normal(seed + 11, 5, 6)
-    image, kernel = seeded_normal(seed + 13, 1, 2, 5, 5), seeded_normal(seed + 14, 3, 2, 3, 3)
+    x, w = _x(seed), seeded(seed + 11, 5, 6)
+    image, kernel = seeded(seed + 13, 1, 2, 5, 5), seeded(seed + 14, 3, 2, 3, 3)
     return {
         "x @ w": lambda: x @ w.T,
         "torch.mm(x, w)": lambda: torch.mm(x, w.T),
-        "linear(x, w, bias=b)": lambda: F.linear(x, w, bias=seeded_normal(seed + 12, 5)),
+        "linear(x, w, bias=b)": lambda: F.linear(x, w, bias=seeded(seed + 12, 5)),
         "conv2d(image, kernel)": lambda: F.conv2d(image, kernel),
         "(x @ w).relu()": lambda: (x @ w.T).relu(),
         "(20 * (x @ w)).exp()": lambda: (20 * (x @ w.T).abs()).exp(),

@@ -9,15 +9,7 @@ from labkit.labs.automatic_mixed_precision import solutions
 from labkit.labs.automatic_mixed_precision.checks.shared import outside
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import (
-    Loop,
-    brief,
-    filled,
-    first_other,
-    flat,
-    same_end,
-    seeded_normal,
-)
+from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end, seeded
 from labkit.labs.engine.messages import fill
 
 LAB = "05_automatic_mixed_precision"
@@ -82,9 +74,9 @@ def run_gan_step(gan_step, seed):
     shown = {"losses": [], "scales": [], "D": [], "G": []}
     with emulate_gpu():
         for i in range(7):
-            real = seeded_normal(drawn + 90 + i, 16, 6) + 1
+            real = seeded(drawn + 90 + i, 16, 6) + 1
             real = -2000 * real if i == 2 else real
-            noise = seeded_normal(drawn + 200 + i, 16, 3)
+            noise = seeded(drawn + 200 + i, 16, 3)
             noise = 500 * noise if i == 4 else noise
             # So large a bias makes D call all fake: at an overflow of either one, whatever it saw.
             sure = 8192.0 if i in (2, 4) else 0.0

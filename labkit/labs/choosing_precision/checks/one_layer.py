@@ -9,7 +9,7 @@ from torch import nn
 from labkit.formats import BF16, E4M3, E5M2, FP16, quantize
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, several, tensor
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import filled, seeded_normal
+from labkit.labs.engine.loop_ends import filled, seeded
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure
 from labkit.training.models import SmallGPT
@@ -157,7 +157,7 @@ def _network(seed, heard, middle, *, first=1.0, last=1.0):
 
 def _case(name, seed, heard):
     """The model, the layer's name, the format, and x."""
-    x = seeded_normal(seed + 50, 64, 16)
+    x = seeded(seed + 50, 64, 16)
     match name:
         case "the example":
             model = nn.Sequential(nn.Linear(1, 2))
@@ -174,7 +174,7 @@ def _case(name, seed, heard):
         case "batch norm in eval mode in a model in train mode, BF16":
             norm = nn.BatchNorm1d(32)
             model = _network(seed, heard, [norm, nn.Dropout(0.5)])
-            norm.running_mean.copy_(seeded_normal(seed, 32))
+            norm.running_mean.copy_(seeded(seed, 32))
             norm.eval()
             return model, "0", BF16, x
         case "a GPT, E4M3":

@@ -5,7 +5,7 @@ from torch import nn
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import seeded_normal
+from labkit.labs.engine.loop_ends import seeded
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure
 
@@ -61,15 +61,15 @@ def _linear(name, seed):
     rows, columns, _, dtype, biased, largest = _CASES[name]
     layer = nn.Linear(columns, rows, bias=biased)
     short = min(rows, columns)
-    left, _ = torch.linalg.qr(seeded_normal(seed, rows, short))
-    right, _ = torch.linalg.qr(seeded_normal(seed + 100, columns, short))
+    left, _ = torch.linalg.qr(seeded(seed, rows, short))
+    right, _ = torch.linalg.qr(seeded(seed + 100, columns, short))
     values = largest * 2.0 ** -(torch.arange(short) / 2)
     with torch.no_grad():
         layer.weight.copy_((left * values) @ right.T)
         if name.startswith("2 x 2"):
             layer.weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 1.0]]))
         if biased:
-            layer.bias.copy_(seeded_normal(seed + 200, rows))
+            layer.bias.copy_(seeded(seed + 200, rows))
     return layer.to(dtype)
 
 

@@ -17,7 +17,7 @@ from labkit.labs.engine.loop_ends import (
     flat,
     labels,
     same_end,
-    seeded_normal,
+    seeded,
 )
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure
@@ -124,7 +124,7 @@ def run_amp_loop(train_fp16, seed):
         for p in network.parameters():
             p.grad = torch.full_like(p, 2.0**15)
         drawn = ((100 * seed + i, labels(100 * seed + i, 16)) for i in places)
-        batches = ((_CLASSES[y] + seeded_normal(10 + i, 16, 6), y) for i, y in drawn)
+        batches = ((_CLASSES[y] + seeded(10 + i, 16, 6), y) for i, y in drawn)
         return attempt(train_fp16, network, _small_loss, optimizer, scaler, batches)
 
     network.register_forward_hook(watch)

@@ -9,7 +9,7 @@ import torch
 from labkit.labs.engine import Mistake, attempt, check, number
 from labkit.labs.engine.messages import fill, show
 from labkit.labs.engine.reading import several
-from labkit.labs.engine.running import plain_data
+from labkit.labs.engine.running import plain
 from labkit.training.scaling import to_float32
 
 LAB = "04_loss_scaling"
@@ -57,7 +57,7 @@ def _walk(transition, scale, flags, settings):
         got = attempt(transition, scale, count, bool(flag), **settings)
         pairs.append(got)
         # The answer gets back Python's numbers: those of numpy and torch round products in float32.
-        got = got.tolist() if isinstance(got, (torch.Tensor, np.ndarray)) else plain_data(got)
+        got = got.tolist() if isinstance(got, (torch.Tensor, np.ndarray)) else plain(got)
         if type(got) not in (tuple, list) or len(got) != 2:
             break
         scale, count = (x.item() if isinstance(x, torch.Tensor) and not x.dim() else x for x in got)
@@ -137,7 +137,7 @@ def _transition_idea(before, flag, settings, pair, want, later):
         return "counter-survives-growth"
     if is_due and new_count == count + 1 and want[0] > scale and later:
         # Late by one step, if the next one grows; else the answer waits for something else.
-        late = plain_data(later[0]) == type(later[0])((want[0], 0))
+        late = plain(later[0]) == type(later[0])((want[0], 0))
         return "growth-comes-one-step-later" if late else None
     return None
 

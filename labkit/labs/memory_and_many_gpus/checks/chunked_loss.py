@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, tensor
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import brief, seeded_normal
+from labkit.labs.engine.loop_ends import brief, seeded
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.reading import failure
 from labkit.measuring.live_bytes import LiveBytes
@@ -98,8 +98,8 @@ def _case(name, seed):
     scale = 0.0005 if dtype is torch.bfloat16 else 0.0 if name == "the example" else 0.5
     with torch.no_grad():
         for place, parameter in enumerate(head.parameters()):
-            parameter.copy_(seeded_normal(10 * draw + place, *parameter.shape, scale=scale))
-    hidden = seeded_normal(10 * draw + 5, count, width).to(dtype)
+            parameter.copy_(seeded(10 * draw + place, *parameter.shape, scale=scale))
+    hidden = seeded(10 * draw + 5, count, width).to(dtype)
     hidden.requires_grad_("needs no" not in name)
     if name == "the example":
         with torch.no_grad():

@@ -8,7 +8,7 @@ from torch import Tensor
 from labkit.formats import BF16, quantize
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, tensor
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import seeded_normal
+from labkit.labs.engine.loop_ends import seeded
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure
 
@@ -68,7 +68,7 @@ def _case(name, seed):
         p, grad, m, v = (torch.full((4096,), x) for x in values)
         return p, grad, m.bfloat16(), v.bfloat16()
     draw = 7000 + 10 * seed
-    p, grad, m, v = (seeded_normal(draw + place, 64) for place in range(4))
+    p, grad, m, v = (seeded(draw + place, 64) for place in range(4))
     grad[0] = 0
     if name == _FIRST:
         m, v = torch.zeros(64), torch.zeros(64)

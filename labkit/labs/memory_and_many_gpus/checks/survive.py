@@ -9,7 +9,7 @@ from torch import nn
 
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import NEAR, Loop, filled, flat, labels, same_end, seeded_normal
+from labkit.labs.engine.loop_ends import NEAR, Loop, filled, flat, labels, same_end, seeded
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.memory_and_many_gpus import solutions
 from labkit.measuring.live_bytes import LiveBytes
@@ -71,7 +71,7 @@ def _setting(name, seed):
     """A network, inputs, targets."""
     layers = [nn.Sequential(nn.Linear(_WIDTH, _WIDTH), nn.SiLU()) for _ in range(_DEPTH)]
     network = filled(nn.Sequential(*layers, nn.Linear(_WIDTH, 4)), 1 + seed)
-    inputs = seeded_normal(1000 + seed, _ROWS, _WIDTH, scale=3.0)
+    inputs = seeded(1000 + seed, _ROWS, _WIDTH, scale=3.0)
     if name == _NARROW:
         inputs = inputs[:, 1:].contiguous()
     return network, inputs, labels(2000 + seed, _ROWS)

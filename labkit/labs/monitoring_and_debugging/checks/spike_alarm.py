@@ -104,8 +104,8 @@ def _seen(alarm, losses):
 @check(
     run_spike_alarm,
     own_work=(
-        "labkit.training.monitor.Monitor",
-        "labkit.training.monitor.Baseline",
+        "labkit.measuring.monitor.Monitor",
+        "labkit.measuring.monitor.Baseline",
         "labkit.labs.monitoring_and_debugging.alarm_rules.normal",
     ),
 )

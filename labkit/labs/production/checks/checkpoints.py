@@ -341,7 +341,7 @@ def check_checkpoints(shown, seed):
         {SECOND: second},
         NEW_OBJECTS,
         unset=began,
-        seeded=small_run.seeded(seed, SECOND),
+        seeded=small_run.generator_at(seed, SECOND),
     )
     _resumes(shown, _GONE, {FIRST: first}, UNTOUCHED)
     _judge_boxes(shown)

@@ -6,16 +6,7 @@ import sys
 
 import torch
 
-from labkit.labs.engine import (
-    AnswerError,
-    Mistake,
-    attempt,
-    check,
-    number,
-    plain_data,
-    several,
-    truth,
-)
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, plain, several, truth
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure
@@ -145,7 +136,7 @@ def _first(gate, requests):
 
 def _plain(said):
     """A truth value of another type, 0 and 1 included, as Python's own."""
-    said = plain_data(said)
+    said = plain(said)
     if isinstance(said, torch.Tensor) and said.numel() == 1:
         said = said.item()
     return bool(said) if type(said) is int and said in (0, 1) else said

@@ -8,7 +8,7 @@ from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, sev
 from labkit.labs.engine.codec import Foreign, Raised
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure
-from labkit.labs.production.respond import ANSWERS, Plan
+from labkit.labs.production.run_plan import ANSWERS, Plan
 
 LAB = "15_production"
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import seeded_normal
+from labkit.labs.engine.loop_ends import seeded
 from labkit.labs.engine.reading import failure
 
 LAB = "09_quantization"
@@ -44,13 +44,13 @@ def _layers(name, seed):
     width, out, _, dead = _CASES[name]
     norm, linear = nn.LayerNorm(width), nn.Linear(width, out)
     with torch.no_grad():
-        norm.weight.copy_(1 + 0.3 * seeded_normal(seed, width))
+        norm.weight.copy_(1 + 0.3 * seeded(seed, width))
         norm.weight[3] = 40.0
-        norm.bias.copy_(seeded_normal(seed + 100, width))
+        norm.bias.copy_(seeded(seed + 100, width))
         norm.weight[7] /= 100  # here s is below 1
         norm.bias[7] /= 100
-        linear.weight.copy_(seeded_normal(seed + 200, out, width) / width**0.5)
-        linear.bias.copy_(seeded_normal(seed + 300, out))
+        linear.weight.copy_(seeded(seed + 200, out, width) / width**0.5)
+        linear.bias.copy_(seeded(seed + 300, out))
         if dead:
             norm.weight[1] = norm.bias[1] = 0.0
             linear.weight[:, 5] = 0.0
@@ -58,7 +58,7 @@ def _layers(name, seed):
 
 
 def _inputs(width, seed):
-    return seeded_normal(seed + 400, 64, width)
+    return seeded(seed + 400, 64, width)
 
 
 def _state(norm, linear):

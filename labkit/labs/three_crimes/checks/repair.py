@@ -3,7 +3,7 @@
 import reprlib
 from dataclasses import replace
 
-from labkit.labs.engine import AnswerError, Mistake, attempt, check, plain_data
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, plain
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.three_crimes.trials import RUNS, run
@@ -45,7 +45,7 @@ SETTINGS = ("precision", "lr", "eps", "loss_weight")
 
 def run_pardon(pardon):
     """What the pardon is, and of which type; the judge runs it, for a run can be forged."""
-    kind, pardon = type(pardon).__name__, plain_data(pardon)
+    kind, pardon = type(pardon).__name__, plain(pardon)
     if type(pardon) is not dict:
         return [pardon if type(pardon) in (str, int, float, list) else None, kind]
     return [{setting: _lower(value) for setting, value in pardon.items()}, kind]

@@ -8,7 +8,7 @@ from torch import nn
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import Mistake, attempt, check
-from labkit.labs.engine.loop_ends import Loop, brief, filled, flat, labels, same_end, seeded_normal
+from labkit.labs.engine.loop_ends import Loop, brief, filled, flat, labels, same_end, seeded
 from labkit.labs.engine.messages import came
 from labkit.labs.three_crimes import solutions
 from labkit.labs.three_crimes.checks.shared import BF16, FP16, FP32, refuse_raised
@@ -97,9 +97,7 @@ def run_bf16_step(bf16_step, seed):
         before, draw = flat(model), draw + 100 * seed
         torch.set_autocast_dtype("cpu", FP16 if place == len(_BATCHES) - 1 else usual)
         try:
-            loss = attempt(
-                bf16_step, model, optimizer, seeded_normal(draw, count, 6), labels(draw, count)
-            )
+            loss = attempt(bf16_step, model, optimizer, seeded(draw, count, 6), labels(draw, count))
         finally:
             torch.set_autocast_dtype("cpu", usual)
         shown["losses"].append(loss)

@@ -13,10 +13,11 @@ from torch import nn
 from labkit.emulation import emulate_gpu
 from labkit.labs.monitoring_and_debugging.alarm_rules import limits, normal
 from labkit.labs.monitoring_and_debugging.recorded import healthy_runs, healthy_steps, planted
-from labkit.training import Monitor, StepRecord, cross_entropy, in_eval_mode, train
+from labkit.measuring import Monitor
+from labkit.measuring.monitor import DIVERGENCE, METRICS, Baseline, OpDtypes
+from labkit.training import StepRecord, cross_entropy, in_eval_mode, train
 from labkit.training.data import batches, digits
 from labkit.training.models import mlp
-from labkit.training.monitor import DIVERGENCE, METRICS, Baseline, OpDtypes
 from labkit.training.scaling import LossScale
 
 SKIPS = 16
