@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import groups
 
-_PARTS = {"nbgrader": "--gradebook", "distributed": "--scheduler"}
+_NEEDED = {"nbgrader": ("--gradebook", "instructor"), "distributed": ("--scheduler", "cluster")}
 _IN_A_CGROUP = """\
 Memory here: each submission has a cgroup of its own, and the kernel counts all that it takes."""
 _COUNTED = """\
@@ -15,7 +15,6 @@ Memory here: the grader counts it 20 times a second: all pages of a submission's
 files in memory and its sockets. Calls that hold memory in other ways fail. For an account by the
 kernel, start the command in a cgroup of its own, where systemd gives you one:
 systemd-run --user --scope -p Delegate=yes python -m labkit grade ..."""
-_EXTRAS = {"nbgrader": "instructor", "distributed": "cluster"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +40,8 @@ class SandboxState:
         else:
             first = f"The sandbox does not start here: {self.why_not}."
         parts = [
-            f"{_PARTS[name]} needs {name}: pip install 'mixed-precision-labs[{_EXTRAS[name]}]'"
-            for name in self.missing
+            f"{option} needs {name}: pip install 'mixed-precision-labs[{extra}]'"
+            for name, (option, extra) in ((name, _NEEDED[name]) for name in self.missing)
         ]
         memory = _IN_A_CGROUP if self.cgroup else _COUNTED
         promised = [sandbox.PROMISES, memory, sandbox.NOT_PROTECTED]
@@ -58,6 +57,6 @@ def sandbox_state() -> SandboxState:
     return SandboxState(
         why_not=sandbox.why_not(),
         cores=os.cpu_count() or 1,
-        missing=tuple(name for name in _PARTS if importlib.util.find_spec(name) is None),
+        missing=tuple(name for name in _NEEDED if importlib.util.find_spec(name) is None),
         cgroup=groups.home() is not None,
     )
