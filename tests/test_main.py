@@ -282,8 +282,8 @@ def test_progress_without_a_manifest_is_a_sentence(capsys, monkeypatch, tmp_path
 
 @pytest.mark.parametrize(("status", "exit_status"), [("ok", 0), ("note", 0), ("problem", 1)])
 def test_doctor_returns_whether_the_course_will_run(capsys, monkeypatch, status, exit_status):
-    finding = doctor.Examined(name="torch", found="2.13.0", status=status)
-    report = doctor.Examination(findings=(finding,), devices=())
+    finding = doctor.Finding(name="torch", found="2.13.0", status=status)
+    report = doctor.Report(findings=(finding,), devices=())
     monkeypatch.setattr(doctor, "examine", lambda: report)
     assert main(["doctor"]) == exit_status
     assert capsys.readouterr().out == f"{report}\n"

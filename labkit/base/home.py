@@ -324,7 +324,9 @@ def _lab(*, exercises: list, sections: list, predictions: list, **facts: Any) ->
     )
 
 
-def _exercise(*, names: list, limits: dict, check_version: str | None, **facts: Any) -> Any:
+def _exercise(
+    *, names: list, limits: dict, check_version: str | None, **facts: Any
+) -> ExerciseEntry:
     return ExerciseEntry(
         names=tuple(names), seconds=limits["seconds"], check_version=check_version or "", **facts
     )

@@ -84,8 +84,8 @@ def record(
     present by default.
 
     Returns a sentence to show, once per process, where the log cannot be written; after that
-    None. Raises TypeError for a detail that is no JSON and ValueError for a ``now`` without a time
-    zone, and nothing because of the log.
+    None. Raises TypeError or ValueError for a detail that is no JSON, ValueError for a ``now``
+    without a time zone, and nothing because of the log.
     """
     global _sentence_was_said, _last_write_failed
     now = datetime.now(UTC) if now is None else now

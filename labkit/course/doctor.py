@@ -34,7 +34,7 @@ _STYLE = Path(__file__).with_name("panel.css")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examined:
+class Finding:
     """One thing looked at: status is "ok", "note" (the course runs) or "problem" (it does not)."""
 
     name: str
@@ -47,16 +47,16 @@ class Examined:
         """What a table says of it, beside its status."""
         return self.name, self.found, self.wanted
 
-    def unless(self, fine: bool, status: str, mend: str) -> "Examined":
+    def unless(self, fine: bool, status: str, mend: str) -> "Finding":
         """This finding where all is fine, else with that status and what mends it."""
         return self if fine else replace(self, status=status, mend=mend)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Examination:
+class Report:
     """All findings; a notebook displays them as tables, a terminal as text."""
 
-    findings: tuple[Examined, ...]
+    findings: tuple[Finding, ...]
     devices: tuple[Device, ...]
 
     @property
@@ -108,7 +108,7 @@ class Examination:
         return f"The course will not run yet: {problems} problem{'s' * (problems > 1)} to mend."
 
 
-def examine() -> Examination:
+def examine() -> Report:
     """Look at the versions, the machine, the labs and the log, and try each dtype.
 
     Imports torch where it is installed, and tries to write to the learner's log (nothing stays).
@@ -117,7 +117,7 @@ def examine() -> Examination:
     torch, findings = _torch()
     found = look() if torch else None
     devices = found.devices if found else ()
-    return Examination(
+    return Report(
         findings=(
             *_versions(),
             *findings,
@@ -128,7 +128,7 @@ def examine() -> Examination:
             *_int8_products(torch),
             _accelerator(torch, devices),
             *(
-                Examined(name="devices", found=trouble, status="note", mend=_DRIVER)
+                Finding(name="devices", found=trouble, status="note", mend=_DRIVER)
                 for trouble in (found.troubles if found else ())
             ),
         ),
@@ -140,7 +140,7 @@ def examine() -> Examination:
 # Versions
 
 
-def _versions() -> list[Examined]:
+def _versions() -> list[Finding]:
     """Python and every package that the course asks for, against what it asks for."""
     minimums, python = {}, "3.11"
     findings = []
@@ -150,10 +150,10 @@ def _versions() -> list[Examined]:
         python = metadata.metadata(_DISTRIBUTION)["Requires-Python"].removeprefix(">=")
     except metadata.PackageNotFoundError:
         findings.append(
-            Examined(name="labkit", found="not installed", status="problem", mend=_install())
+            Finding(name="labkit", found="not installed", status="problem", mend=_install())
         )
     found = platform.python_version()
-    ours = Examined(name="Python", found=found, wanted=f">={python}")
+    ours = Finding(name="Python", found=found, wanted=f">={python}")
     new_enough = _numbers(found) >= _numbers(python)
     findings.insert(0, ours.unless(new_enough, "problem", f"Install Python {python} or newer"))
     pins = _pins()
@@ -164,7 +164,7 @@ def _versions() -> list[Examined]:
     return findings
 
 
-def _package(name: str, minimum: str, pin: str, *, needed: bool) -> Examined:
+def _package(name: str, minimum: str, pin: str, *, needed: bool) -> Finding:
     asked = [f">={minimum}"] if minimum else []
     asked += [f"labs ran with {pin}"] if pin else []
     try:
@@ -180,7 +180,7 @@ def _package(name: str, minimum: str, pin: str, *, needed: bool) -> Examined:
         else:
             status = "note" if pin and found.partition("+")[0] != pin else "ok"
     mend = "" if status == "ok" else _install(name)
-    return Examined(name=name, found=found, wanted=", ".join(asked), status=status, mend=mend)
+    return Finding(name=name, found=found, wanted=", ".join(asked), status=status, mend=mend)
 
 
 def _minimum(requirement: str) -> tuple[str, str]:
@@ -211,7 +211,7 @@ def _install(package: str = _DISTRIBUTION) -> str:
 # Torch, Jupyter, the labs, the log
 
 
-def _torch() -> tuple[ModuleType | None, list[Examined]]:
+def _torch() -> tuple[ModuleType | None, list[Finding]]:
     """Torch, or a finding that says why it cannot be imported."""
     if importlib.util.find_spec("torch") is None:
         return None, []  # its missing version is told already
@@ -221,26 +221,26 @@ def _torch() -> tuple[ModuleType | None, list[Examined]]:
     except Exception as error:  # a broken installation fails with OSError, RuntimeError and others
         why = _first_line(error)
         return None, [
-            Examined(name="import torch", found=why, status="problem", mend=_install("torch"))
+            Finding(name="import torch", found=why, status="problem", mend=_install("torch"))
         ]
     return torch, []
 
 
-def _jupyter() -> list[Examined]:
+def _jupyter() -> list[Finding]:
     findings = []
     for name, part in (
         ("ipykernel", "the kernel that runs the cells"),
         ("jupyterlab_widgets", "the part of JupyterLab that shows widgets"),
     ):
         there = importlib.util.find_spec(name) is not None
-        found = Examined(
+        found = Finding(
             name=name, found=metadata.version(name) if there else "missing", wanted=part
         )
         findings.append(found.unless(there, "problem", _install("jupyterlab ipywidgets")))
     # A `jupyter lab` of another environment starts well and then finds neither labkit nor widgets.
     command, ours = _server() or shutil.which("jupyter-lab"), Path(sys.prefix).resolve()
     at_home = command is not None and ours in Path(command).absolute().parent.resolve().parents
-    found = Examined(name="jupyter lab", found=command or "not on PATH", wanted=f"in {ours}")
+    found = Finding(name="jupyter lab", found=command or "not on PATH", wanted=f"in {ours}")
     mend = f"Start JupyterLab as `{sys.executable} -m jupyterlab`"
     return [*findings, found.unless(at_home, "note", mend)]
 
@@ -257,7 +257,7 @@ def _server() -> str | None:
         return None
 
 
-def _labs() -> Examined:
+def _labs() -> Finding:
     try:
         labs = [entry.lab for entry in read_manifest(NOTEBOOKS).labs]
         absent = [lab for lab in labs if not (NOTEBOOKS / f"{lab}.ipynb").is_file()]
@@ -267,43 +267,43 @@ def _labs() -> Examined:
         found, status = f"{MANIFEST} {error.why}", "problem"
     from_git = f"git checkout {shlex.quote(str(NOTEBOOKS))}"
     restore = from_git if _REQUIREMENTS.is_file() else _install()
-    return Examined(name="labs", found=found).unless(status == "ok", status, restore)
+    return Finding(name="labs", found=found).unless(status == "ok", status, restore)
 
 
-def _log() -> Examined:
+def _log() -> Finding:
     """The learner's log: the labs run without it, so the worst is a note."""
     name = "progress log"
     try:
         from labkit.base import progress
     except ImportError as error:
-        return Examined(name=name, found=_first_line(error), status="note", mend=_install())
+        return Finding(name=name, found=_first_line(error), status="note", mend=_install())
     if progress.is_off():
         mend = "Unset LABKIT_PROGRESS to keep your progress"
-        return Examined(name=name, found="off (LABKIT_PROGRESS=off)", status="note", mend=mend)
+        return Finding(name=name, found="off (LABKIT_PROGRESS=off)", status="note", mend=mend)
     if problem := progress.why_not_writable():
-        return Examined(name=name, found="cannot be written", status="note", mend=problem)
-    return Examined(name=name, found=str(progress.path()))
+        return Finding(name=name, found="cannot be written", status="note", mend=problem)
+    return Finding(name=name, found=str(progress.path()))
 
 
 # The machine
 
 
-def _machine() -> list[Examined]:
+def _machine() -> list[Finding]:
     cpu = processor()
     if cpu.features is None:
         said = "unknown"
     else:
         said = ", ".join(sorted(cpu.features & TELLING_FLAGS)) or "none listed"
     return [
-        Examined(name="system", found=f"{platform.system()} {platform.release()}"),
-        Examined(name="processor", found=cpu.name),
-        Examined(name="16- and 8-bit features", found=said),
-        Examined(name="cores", found=str(_cores())),
-        Examined(name="memory", found=_gib(cpu.memory)),
+        Finding(name="system", found=f"{platform.system()} {platform.release()}"),
+        Finding(name="processor", found=cpu.name),
+        Finding(name="16- and 8-bit features", found=said),
+        Finding(name="cores", found=str(_cores())),
+        Finding(name="memory", found=_gib(cpu.memory)),
     ]
 
 
-def _int8_products(torch: ModuleType | None) -> list[Examined]:
+def _int8_products(torch: ModuleType | None) -> list[Finding]:
     """Whether lab 09's fast integer matmul is exact here; the lab does without it."""
     if torch is None:
         return []
@@ -312,7 +312,7 @@ def _int8_products(torch: ModuleType | None) -> list[Examined]:
     exact = int8_products_are_exact()
     found = "exact" if exact else "saturates (a processor without VNNI)"
     mend = "Nothing to install: labkit adds int8 products in int32 here, as lab 09 does"
-    finding = Examined(name="int8 matmul", found=found, wanted="torch._int_mm exact")
+    finding = Finding(name="int8 matmul", found=found, wanted="torch._int_mm exact")
     return [finding.unless(exact, "note", mend)]
 
 
@@ -323,7 +323,7 @@ def _cores() -> int | str:
     return os.cpu_count() or "unknown"
 
 
-def _accelerator(torch: ModuleType | None, devices: tuple[Description, ...]) -> Examined:
+def _accelerator(torch: ModuleType | None, devices: tuple[Description, ...]) -> Finding:
     cards = [f"{device.name}, {_gib(device.memory)}" for device in devices if device.kind != "cpu"]
     if torch is None:
         found = "unknown: only torch can tell"
@@ -332,7 +332,7 @@ def _accelerator(torch: ModuleType | None, devices: tuple[Description, ...]) -> 
         found = f"none that torch sees{built or ''}"
     else:
         found = "; ".join(cards)
-    return Examined(name="accelerator", found=found)
+    return Finding(name="accelerator", found=found)
 
 
 # Words and tables

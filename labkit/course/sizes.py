@@ -52,7 +52,7 @@ class SizedPart:
     def fault(self, lines: int) -> str:
         """What is wrong with the ceiling of a part of so many lines, in a sentence; "" if it holds.
 
-        >>> Part("plots", "labkit/plots.py", 150, 120).fault(157)
+        >>> SizedPart("plots", "labkit/plots.py", 150, 120).fault(157)
         'plots: 157 lines, 7 above its ceiling of 150. Take them out: no ceiling is raised.'
         """
         lowest = self.lowered(lines).ceiling

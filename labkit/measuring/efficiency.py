@@ -58,7 +58,8 @@ def misaligned(model: nn.Module, multiple: int = 8) -> list[Misaligned]:
     a model does not know.
 
     Raises:
-        ValueError: a TorchScript model, whose layers are none of torch.nn any more.
+        ValueError: ``multiple`` is below 1; a TorchScript model, whose layers are none of torch.nn
+            any more.
 
     Source: NVIDIA, Deep Learning Performance, "Matrix Multiplication Background User's Guide",
     section "Tensor Core Requirements".
@@ -66,6 +67,8 @@ def misaligned(model: nn.Module, multiple: int = 8) -> list[Misaligned]:
     >>> misaligned(nn.Linear(64, 10))
     [Misaligned(layer='', dimension='out_features', size=10, next_multiple=16)]
     """
+    if multiple < 1:
+        raise ValueError(f"multiple={multiple!r}: pass a whole number from 1 on; 16 bits want 8")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise ValueError("a TorchScript model: ask about the model that it was made from")
     return [

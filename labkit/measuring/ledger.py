@@ -129,8 +129,10 @@ class Ledger:
                 is not kept for other notebooks and never stands in the place of yours.
 
         Raises:
-            ValueError: logits that are not finite.
+            ValueError: bytes that are no whole number above 0; logits that are not finite.
         """
+        if bytes != int(bytes) or bytes < 1:
+            raise ValueError(f"bytes={bytes!r}: a model takes a whole number of bytes, 1 or more")
         bits = bits_per_character(model, shakespeare_split()[1])
         if not math.isfinite(bits):
             raise ValueError(

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils import collect_env
@@ -208,8 +208,12 @@ def load(path: Path) -> Recording:
     try:
         return _RECORDING.validate_python(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
+        why = repr(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ValueError(
-            f"{path} is no recording of this labkit, make one with `labkit record`: {error}"
+            f"{path} is no recording of this labkit, make one with `labkit record`: {why}"
         ) from None
 
 

@@ -81,7 +81,7 @@ class Timing:
     work: float = 0.0
     why_not: str = ""
     again: tuple[float, ...] = ()
-    facts: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def rate(self) -> float:
@@ -214,29 +214,30 @@ class Measurement:
     def _row(self, timing: Timing) -> dict[str, str]:
         low, middle, high = (1e3 * seconds for seconds in quartiles(timing.seconds))
         unit = "GB/s" if timing.what in ("copy", "cast") else "GFLOP/s"
-        row = {
-            "operation": timing.what,
-            "dtype": timing.dtype,
-            "size": timing._readable_size,
-            "rate": f"{timing.rate / 1e9:.3g} {unit}" if timing.work and timing.seconds else "",
-            "ms (quartiles)": timing.why_not or f"{middle:.3g} ({low:.3g} to {high:.3g})",
-            "time ratio": "",
-            "verdict": "",
-        }
+        if timing.what == "training step":
+            row = {"mode": timing.dtype}
+        else:
+            rate = f"{timing.rate / 1e9:.3g} {unit}" if timing.seconds else ""
+            size = timing._readable_size
+            row = {"operation": timing.what, "dtype": timing.dtype, "size": size, "rate": rate}
+        row["ms (quartiles)"] = timing.why_not or f"{middle:.3g} ({low:.3g} to {high:.3g})"
+        row |= {"time ratio": "", "verdict": ""}
         if self._twice(timing):
             found = self.verdict(timing.dtype, timing.size)
             row["time ratio"] = found.interval
             row["verdict"] = "A/A control" if timing.again else found.answer
         facts = timing.facts
-        return row | {
-            name: form(facts[name]) if name in facts else "" for name, form in _FORMS.items()
-        }
+        row |= {name: form(facts[name]) if name in facts else "" for name, form in _FORMS.items()}
+        if row["skipped steps"]:
+            row["skipped steps"] += f" of {facts['steps']:.0f}"
+        return row
 
     def _repr_html_(self) -> str:
         margin = f"margin {100 * self.margin:g} %"
-        below = f"Time ratio: over {self._twice_named()}, round by round; {margin}."
+        ratio = f"Time ratio: over {self._twice_named()}, round by round; {margin}."
+        below = [ratio] * any(timing.again for timing in self.timings) + [*self.notes]
         rows = [self._row(timing) for timing in self.timings]
-        return table(rows, above=self._above(), below=" ".join([below, *self.notes]))
+        return table(rows, above=self._above(), below=" ".join(below))
 
     def plot(self) -> Picture:
         """The time ratios of all rounds with their intervals, and the A/A controls."""

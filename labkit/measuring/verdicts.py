@@ -165,7 +165,7 @@ def verdict(
         low=low,
         high=high,
         answer=answer,
-        coarse=half <= step,
+        coarse=low == high if times else half <= step,
         left_out=left_out,
     )
 

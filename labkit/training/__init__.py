@@ -1,7 +1,9 @@
 """Train in a precision: one visible loop, the precisions, the loss scaler, models and data.
 
-Read ``loop`` first, then ``precision`` (what each one is) and ``scaling`` (the rule of
-``torch.amp.GradScaler``). ``gpt`` is the trained model of the labs, ``low_bit`` is FP8 and FP4.
+Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (the rule by which
+``torch.amp.GradScaler`` chooses a loss scale), ``models`` and ``data``, ``gpt``, the trained model
+that several labs start from, and ``low_bit``, linear layers in FP8 and FP4. ``batches``,
+``arguments`` and ``interrupts`` are the loop's.
 """
 
 from labkit.training.batches import cross_entropy

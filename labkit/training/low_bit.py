@@ -249,7 +249,7 @@ def convert(
 
     Args:
         skip: names of modules, whole ("blocks.0.qkv") or one part of them ("head", "0"), whose
-            layers stay in float32.
+            layers stay in float32; of a layer with several names any of them.
 
     Raises:
         TypeError: the recipe is none.
@@ -263,10 +263,12 @@ def convert(
     if not isinstance(recipe, LowBitRecipe):
         raise TypeError(f"recipe={recipe!r}: pass a LowBitRecipe, such as RECIPES['mxfp8']")
     skip = {skip} if isinstance(skip, str) else set(skip)
+    named = list(model.named_modules(remove_duplicate=False))
+    skipped = {layer for name, layer in named if skip & {name, *name.split(".")}}
     layers = {
         name: layer
         for name, layer in model.named_modules()
-        if type(layer) in (nn.Linear, LowBitLinear) and not skip & {name, *name.split(".")}
+        if type(layer) in (nn.Linear, LowBitLinear) and layer not in skipped
     }
     if not layers:
         raise ValueError(f"the model has no nn.Linear left to convert, skip={sorted(skip)}")

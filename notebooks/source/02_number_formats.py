@@ -383,7 +383,7 @@ def cast():
 #
 # *20 minutes, about 5 lines.* Write `snap(x)`, the FP16 value that x is rounded to. You may call
 # `spacing(x, FP16)`, the gap at any finite x, also at an x that is not an FP16 value. Round it yourself: labkit's
-# `quantize`, `encode`, `nearest`, `rounded` and `round_tensor`, numpy's `float16` and Python's `struct.pack` do not count.
+# `quantize`, `encode`, `nearest`, `rounded_exact` and `round_tensor`, numpy's `float16` and Python's `struct.pack` do not count.
 #
 # - **Input:** any float, inf and NaN included. Do not go through float32, as torch's
 #   cast of a float64 tensor does: that would round twice.

@@ -212,7 +212,7 @@ for name, model in {"plain": plain, "checkpointed": wrapped}.items():
     print(f"{name:12} {kept:9,} bytes kept, {live.flop:11,} FLOP")
 
 # %% [markdown]
-# With the older `use_reentrant=True`, a module's weights get no gradient if no *input* needs one; only a warning says so.
+# The checkpointed block keeps its input alone, for the FLOP of a second forward. With the older `use_reentrant=True`, a module's weights get no gradient if no *input* needs one; only a warning says so.
 #
 # The widget is the tape with its settings. Make the step fit 4 GiB with few extra FLOP. The last goal allows neither micro-batches nor moments in fewer bits. The tape does not count their price: the speed that small matmuls lose, and the precision of the moments.
 

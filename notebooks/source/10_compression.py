@@ -205,13 +205,13 @@ layout_picture()
 # %% [markdown]
 # ### Exercise: pack a pruned matrix
 #
-# *10 minutes, about 8 lines.* Write `pack`, which stores a pruned weight as a bitmask and INT8 codes. labkit's own `pack` does not count.
+# *10 minutes, about 8 lines.* Write `pack`, which stores a pruned weight as a bitmask and INT8 codes. labkit's own `pack_weight` does not count.
 #
 # - **Input:** `weight`, float32 (rows, columns), which stays as it is.
 # - **Codes:** a row's scale is its largest magnitude / 127, and a code is the integer nearest to weight / scale.
 # - **Output:** a dict of dense tensors. `"shape"`, int64: rows and columns. `"mask"`, uint8: `np.packbits` of the flattened matrix, with a 1 for each kept weight.
 #   `"values"`, int8: their codes, row by row. `"scale"`, of shape (rows,): a float of at most 4 bytes for each row.
-# - **Kept:** a weight that is 0 must not be stored, and one whose code is 0 need not be. The given `unpack(packed)` must return each 0 as 0, and every other weight at most 0.51 scales off.
+# - **Kept:** a weight that is 0 must not be stored, and one whose code is 0 need not be. The given `unpack_weight(packed)` must return each 0 as 0, and every other weight at most 0.51 scales off.
 # - **Example:** [[0, 2.54, 0, -1], [0, 0, 0, 0]] has the scale 0.02 in row 0, the values 127 and -50, and the mask 0b01010000 = 80.
 # - **Edge cases:** rows need not fill whole bytes. A row of zeros gets any finite scale above 0. The largest magnitude of a row may be 1e-6: choose a dtype for the
 #   scale that holds it.

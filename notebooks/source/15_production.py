@@ -668,7 +668,7 @@ from labkit.measuring import Monitor
 from labkit.training.data import batches, digits
 from labkit.training.models import mlp
 
-data, monitor = digits(), Monitor()
+data, monitor = digits(), Monitor(window=20)
 torch.manual_seed(0)
 reader = mlp(64, 32, 10)
 epoch = batches(data.train_images, data.train_labels, 32)
@@ -687,11 +687,11 @@ with tempfile.TemporaryDirectory() as folder:
         faults=faults | dict.fromkeys((23, 24, 25), "large batch"),
         clip=1.0,
     )
-print(monitor.report())
+print(*monitor.faults, sep="\n")
 pd.DataFrame(answered)
 
 # %% [markdown]
-# The NaN batch costs one step. After the out-of-memory error, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, to the checkpoint that it saved at step 14, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `fault_drill` on this folder would go on there.
+# The NaN batch costs one step. After the out-of-memory error, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, to the checkpoint that it saved at step 14 (*next step*), and goes on in BF16, where these batches are finite and clipping bounds their gradients. Finite is not right: the monitor, whose faults stand above the table, reports their loss as a spike. The loader's error stops the run with a checkpoint: another `fault_drill` on this folder would go on there.
 #
 # ### Optional: before the card is full
 #

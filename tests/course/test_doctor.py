@@ -14,7 +14,7 @@ import pytest
 
 from labkit.base.home import IN_CHECKOUT
 from labkit.course import doctor
-from labkit.course.doctor import Examination, Examined, examine
+from labkit.course.doctor import Finding, Report, examine
 from labkit.devices import Description, Device, Fact, Support
 from labkit.devices.probe import Findings
 
@@ -184,7 +184,7 @@ def test_a_missing_lab_is_a_problem(labs):
     assert found("labs").found == f"2 in {labs}"
     labs.joinpath("02_number_formats.ipynb").unlink()
     report = examine()
-    assert found("labs", report) == Examined(
+    assert found("labs", report) == Finding(
         name="labs",
         found="missing: 02_number_formats",
         status="problem",
@@ -208,7 +208,7 @@ def test_a_missing_or_unreadable_manifest_is_a_problem(labs, text, words):
 def test_the_log_is_tried_and_nothing_stays_in_it(home):
     from labkit.base import progress
 
-    assert found("progress log") == Examined(name="progress log", found=str(progress.path()))
+    assert found("progress log") == Finding(name="progress log", found=str(progress.path()))
     assert progress.events() == []
 
 
@@ -280,11 +280,11 @@ class Cells(HTMLParser):
 
 YES = Fact(True, "probe", "kept and read back")
 UNKNOWN = Fact(None, "unknown", "nothing lists this processor's flags")
-REPORT = Examination(
+REPORT = Report(
     findings=(
-        Examined(name="Python", found="3.12.1", wanted=">=3.11"),
-        Examined(name="torch", found="missing", wanted=">=2.13", status="problem", mend="pip it"),
-        Examined(name="numpy", found="<old>", wanted=">=2", status="problem", mend="pip it"),
+        Finding(name="Python", found="3.12.1", wanted=">=3.11"),
+        Finding(name="torch", found="missing", wanted=">=2.13", status="problem", mend="pip it"),
+        Finding(name="numpy", found="<old>", wanted=">=2", status="problem", mend="pip it"),
     ),
     devices=(
         Device(

@@ -328,7 +328,7 @@ class _Delivery:
         )
 
     def _admit(self, file: _File, owner: _Owner) -> None:
-        """Raises Refused where a file is not to be read."""
+        """Raises Refusal where a file is not to be read."""
         if file.entry.read is None:
             raise Refusal(file.entry.cause, file.entry.trouble)
         # What the LMS or the instructor has named, no student hides.

@@ -157,7 +157,7 @@ def in_folder(root: Path) -> list[DeliveredFile]:
 
 
 def _listing(folder: Path, parts: Parts) -> tuple[list[str], list[str], list[str]]:
-    """The names of files, folders, and links to folders, sorted; raises Refused."""
+    """The names of files, folders, and links to folders, sorted; raises Refusal."""
     if len(parts) > _MOST_FOLDERS:
         raise Refusal("unreadable", f"More than {_MOST_FOLDERS} folders lie in one another.")
     files, folders, links = [], [], []

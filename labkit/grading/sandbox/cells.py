@@ -115,7 +115,7 @@ def _line_in(file: str, error: BaseException) -> int:
 def _python(source: str) -> str:
     """The cell as Python: its magics call the ``get_ipython`` of ``namespace``, which does nothing.
 
-    Raises Refused for a cell under a ``%%`` magic that is not Python.
+    Raises RefusedCell for a cell under a ``%%`` magic that is not Python.
     """
     magics, source = magics_of(source)
     if magics and (name := magics[-1].split()[0]) not in RUN_BELOW:

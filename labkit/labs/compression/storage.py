@@ -115,7 +115,7 @@ def unpack_weight(packed: Mapping[str, Tensor]) -> Tensor:
     """The float32 weight that the tensors of ``pack_weight`` stand for.
 
     >>> weight = torch.tensor([[0.0, 1.27, -0.6], [0.0, 0.0, 0.0]])
-    >>> [[round(v, 2) for v in row] for row in unpack(pack(weight)).tolist()]
+    >>> [[round(v, 2) for v in row] for row in unpack_weight(pack_weight(weight)).tolist()]
     [[0.0, 1.27, -0.6], [0.0, 0.0, 0.0]]
     """
     stored = packed["values"].float()

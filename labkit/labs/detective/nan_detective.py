@@ -165,7 +165,7 @@ class Case:
         """Measure, at the instrument's price; one that was asked before costs nothing.
 
         Raises:
-            Refused: there is no such instrument, it costs more than is left, or the case is
+            RefusedQuery: there is no such instrument, it costs more than is left, or the case is
                 closed.
         """
         if instrument not in self.tier.instruments:
@@ -338,7 +338,7 @@ def accuse(case: Case, cause: str) -> Judged:
     """Close the case: say whether it was this, and what proves it.
 
     Raises:
-        Refused: an unknown cause, or the case is closed.
+        RefusedQuery: an unknown cause, or the case is closed.
     """
     tier = case.tier
     if cause not in tier.causes:

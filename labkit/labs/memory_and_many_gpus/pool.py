@@ -53,6 +53,8 @@ class Pool:
     """
 
     def __init__(self, limit: int) -> None:
+        if limit < 1:
+            raise ValueError(f"limit={limit}: pass a number of bytes from 1 on")
         self.limit = limit
         self._handles: OrderedDict[Hashable, PooledTensor] = OrderedDict()
 
@@ -68,9 +70,11 @@ class Pool:
         """Make room for a new tensor of this shape, all zeros, and hold it under the key.
 
         Raises:
-            ValueError: the key is in the pool already.
+            ValueError: the key is in the pool already, or a size is below 1; nothing has gone.
             MemoryError: it is larger than the limit; nothing has gone.
         """
+        if not all(size >= 1 for size in shape):
+            raise ValueError(f"shape {tuple(shape)}: pass sizes from 1 on")
         asked = prod(shape) * dtype.itemsize
         if key in self._handles:
             raise ValueError(f"{key!r} is in the pool: get it")

@@ -21,10 +21,12 @@ def zero_bytes(parameters: int, ranks: int, stage: int) -> int:
     et al., arXiv:1910.02054, section 3). The last share is filled up to the size of the others.
 
     Raises:
-        ValueError: a stage other than 0 to 3.
+        ValueError: a stage other than 0 to 3, or less than one rank.
     """
     if stage not in (0, 1, 2, 3):
         raise ValueError(f"stage is {stage!r}; ZeRO has the stages 0, 1, 2 and 3")
+    if ranks < 1:
+        raise ValueError(f"{ranks} ranks; 1 or more are wanted")
     share = -(-parameters // ranks)
     weights, gradients, states = (share if stage >= first else parameters for first in (3, 2, 1))
     return WEIGHT_BYTES * (weights + gradients) + STATE_BYTES * states
@@ -38,12 +40,17 @@ def column_row(group: dist.ProcessGroup, x: Tensor, up: Tensor, down: Tensor) ->
     to the output, by one all-reduce. The forward pass alone.
 
     Args:
-        group: the ranks, whose number divides that of the hidden units; each gets the whole output.
+        group: the ranks; each gets the whole output.
         x: (..., in), alike on all ranks.
         up: (hidden, in), of which each rank reads its rows.
         down: (out, hidden), of which each rank reads its columns.
+
+    Raises:
+        ValueError: the hidden units cannot be divided among the ranks.
     """
     rank, size = group.rank(), group.size()
+    if len(up) % size:
+        raise ValueError(f"{len(up)} hidden units cannot be divided among {size} ranks")
     hidden = F.gelu(F.linear(x, up.chunk(size, dim=0)[rank]))
     y = F.linear(hidden, down.chunk(size, dim=1)[rank])
     dist.all_reduce(y, group=group)

@@ -53,7 +53,8 @@ class StepPoint:
 class StepBytes(LiveBytes):
     """``LiveBytes`` that also knows the role of each storage; ``points()`` gives the time line.
 
-    Whoever runs the step says when a phase begins: ``begin("forward")``, "backward" or "step".
+    Whoever runs the step says when a phase begins: ``begin("forward")``, "backward",
+    "step" or "zero_grad".
 
     Args:
         model: its parameters and buffers are "weights".

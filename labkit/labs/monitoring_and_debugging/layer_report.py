@@ -339,7 +339,7 @@ FOREIGN = "another model's optimizer"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class KnownMistake:
     """A known mistake: its name, what was seen, and what to do."""
 
     name: str
@@ -356,7 +356,7 @@ def findings(
     *,
     loss: Callable[[], Tensor] | None = None,
     scale: float = 1.0,
-) -> tuple[Finding, ...]:
+) -> tuple[KnownMistake, ...]:
     """Look for seven known mistakes; the model, its gradients and random numbers stay as they are.
 
     Args:
@@ -384,15 +384,15 @@ def findings(
     return tuple(found)
 
 
-def _half_parameters(model: nn.Module) -> list[Finding]:
+def _half_parameters(model: nn.Module) -> list[KnownMistake]:
     half = [n for n, p in model.named_parameters() if p.dtype in (torch.float16, torch.bfloat16)]
     if not half:
         return []
     seen = f"{len(half)} parameters are 16-bit, the first is {half[0]}"
-    return [Finding(name=HALF_PARAMETERS, seen=seen, advice=CAUSES["bf16-stall"].advice.en)]
+    return [KnownMistake(name=HALF_PARAMETERS, seen=seen, advice=CAUSES["bf16-stall"].advice.en)]
 
 
-def _eps(optimizer: Optimizer | None) -> list[Finding]:
+def _eps(optimizer: Optimizer | None) -> list[KnownMistake]:
     """Where eps is added to FP16 numbers and is 0 there; a fused kernel adds it in float32."""
     found = []
     for group in optimizer.param_groups if optimizer else ():
@@ -400,18 +400,18 @@ def _eps(optimizer: Optimizer | None) -> list[Finding]:
         half = any(p.dtype is torch.float16 for p in group["params"])
         if eps and half and not group.get("fused") and torch.tensor(eps).half() == 0:
             seen = f"the optimizer's eps={eps:g} is 0 in FP16"
-            found.append(Finding(name=EPS, seen=seen, advice=CAUSES["adam-eps"].advice.en))
+            found.append(KnownMistake(name=EPS, seen=seen, advice=CAUSES["adam-eps"].advice.en))
     return found
 
 
-def _foreign(model: nn.Module, optimizer: Optimizer | None) -> list[Finding]:
+def _foreign(model: nn.Module, optimizer: Optimizer | None) -> list[KnownMistake]:
     groups = optimizer.param_groups if optimizer else ()
     held = {id(p) for group in groups for p in group["params"]}
     if not held or not held.isdisjoint(id(p) for p in model.parameters()):
         return []
     seen = "the optimizer holds no parameter of this model"
     advice = "Make the optimizer of model.parameters(), after the model is made or replaced."
-    return [Finding(name=FOREIGN, seen=seen, advice=advice)]
+    return [KnownMistake(name=FOREIGN, seen=seen, advice=advice)]
 
 
 class _Refused(Exception):
@@ -448,7 +448,7 @@ class _Operators(TorchDispatchMode):
                     self.beyond[name] = number
 
 
-def _from_a_pass(model: nn.Module, loss: Callable[[], Tensor], scale: float) -> list[Finding]:
+def _from_a_pass(model: nn.Module, loss: Callable[[], Tensor], scale: float) -> list[KnownMistake]:
     value = None
     with torch.enable_grad(), _Operators() as seen, suppress(_Refused):
         value = loss()
@@ -457,10 +457,10 @@ def _from_a_pass(model: nn.Module, loss: Callable[[], Tensor], scale: float) -> 
         advice = (
             "Give F.binary_cross_entropy_with_logits the logits: CUDA autocast refuses BCELoss."
         )
-        found.append(Finding(name=BCE, seen="the loss reads probabilities", advice=advice))
+        found.append(KnownMistake(name=BCE, seen="the loss reads probabilities", advice=advice))
     for operator, number in seen.beyond.items():
         said = f"{operator} takes {number:g} to FP16, which ends at 65504"
-        found.append(Finding(name=MASK, seen=said, advice=CAUSES["mask-overflow"].advice.en))
+        found.append(KnownMistake(name=MASK, seen=said, advice=CAUSES["mask-overflow"].advice.en))
     held = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
     if value is None or not held:
         return found
@@ -468,7 +468,7 @@ def _from_a_pass(model: nn.Module, loss: Callable[[], Tensor], scale: float) -> 
     return found + _about_gradients([p.grad for p in held], true, scale)
 
 
-def _about_gradients(held: list, true: tuple, scale: float) -> list[Finding]:
+def _about_gradients(held: list, true: tuple, scale: float) -> list[KnownMistake]:
     """Whether those in ``.grad`` are the true gradients times 2 or times the loss scale."""
     pairs = [(h.flatten(), t.flatten()) for h, t in zip(held, true, strict=True) if t is not None]
     if not pairs:
@@ -484,12 +484,14 @@ def _about_gradients(held: list, true: tuple, scale: float) -> list[Finding]:
     if scale >= 4 and any(math.isclose(times, f * scale, rel_tol=0.1) for f in (1, 2)):
         seen = f".grad is {times:.4g} times the gradient, and the loss scale is {scale:g}"
         found.append(
-            Finding(name=STILL_SCALED, seen=seen, advice=CAUSES["clip-before-unscale"].advice.en)
+            KnownMistake(
+                name=STILL_SCALED, seen=seen, advice=CAUSES["clip-before-unscale"].advice.en
+            )
         )
     if any(math.isclose(times, 2 * s, rel_tol=0.1) for s in {1.0, scale}):
         seen = ".grad is twice the gradient of this loss"
         advice = "Call backward once a batch, and zero_grad before it; a report needs no backward."
-        found.append(Finding(name=TWICE, seen=seen, advice=advice))
+        found.append(KnownMistake(name=TWICE, seen=seen, advice=advice))
     return found
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.labs.production.run_plan import Plan
+from labkit.labs.production.run_plan import ANSWERS, Plan
 from labkit.measuring import Monitor
 from labkit.training import cross_entropy, evaluate, in_eval_mode, train
 
-EVERY = 10  # steps to a checkpoint
-FITS = 16  # so many samples fit at a step that runs out of memory
-TIMES = {"NaN batch": math.nan, "large batch": 2.0**20}  # beyond FP16's 65504, finite in BF16
-FAULTS = (*TIMES, "out of memory", "damaged file", "loader")
+STEPS_TO_A_CHECKPOINT = 10
+ROWS_THAT_FIT = 16  # where a step runs out of memory
+INPUT_FACTORS = {"NaN batch": math.nan, "large batch": 2.0**20}  # beyond FP16, finite in BF16
+FAULTS = (*INPUT_FACTORS, "out of memory", "damaged file", "loader")
 
 
 @dataclass
@@ -51,7 +51,7 @@ def fault_drill(
     faults: Mapping[int, str] | None = None,
     clip: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Train a step on each batch, or until ``respond`` answers "save and stop".
+    """Train one step on each batch, or until ``respond`` answers "save and stop".
 
     The run begins with the newest whole checkpoint in the folder, whose plan wins over ``plan``. It
     ends at the bits of a run that was never killed. A step that is skipped for its loss scale is
@@ -67,12 +67,15 @@ def fault_drill(
         A row for each event but "ok": the error is what was raised, the plan that of the next step.
 
     Raises:
-        ValueError: no validation; an unknown fault; a batch that is larger than a step of the plan;
-            an answer after which the plan that failed would try again.
+        ValueError: batches that have no place in a row, no validation, an unknown fault or answer;
+            a batch that is larger than a step of the plan; a retry or rollback with the plan that
+            failed.
     """
     faults, folder, answered = dict(faults or {}), Path(folder), []
     if unknown := set(faults.values()) - set(FAULTS):
         raise ValueError(f"faults: {unknown.pop()!r} is none of {', '.join(FAULTS)}")
+    if not isinstance(batches, Sequence):
+        raise ValueError(f"batches is a {type(batches).__name__}: pass list(batches)")
     if validation is None or not len(validation[1]):
         raise ValueError("validation is missing: pass inputs and targets that are held out")
     device = next(model.parameters()).device
@@ -100,27 +103,32 @@ def fault_drill(
             return "loader", repr(error)
         if len(targets) > plan.micro_batch * plan.accumulate:
             raise ValueError(f"a batch has {len(targets)} samples: too many for a step of {plan}")
-        whole = inputs * TIMES.get(fault, 1.0), targets
-        micro_batches = [*zip(*(x.split(plan.micro_batch) for x in whole), strict=True)]
+        parts_of = (inputs * INPUT_FACTORS.get(fault, 1.0)).split(plan.micro_batch)
+        micro_batches = [*zip(parts_of, targets.split(plan.micro_batch), strict=True)]
         try:
-            if fault == "out of memory" and plan.micro_batch > FITS:
+            if fault == "out of memory" and plan.micro_batch > ROWS_THAT_FIT:
                 raise torch.OutOfMemoryError("injected")
-            (done,) = train(
+            (record,) = train(
                 model, micro_batches, optimizer=optimizer, precision=plan.precision, device=device,
                 scaler=scaler if plan.precision == "fp16" else None, accumulate=len(micro_batches),
                 max_grad_norm=clip, progress=False,
             )  # fmt: skip
         except (torch.OutOfMemoryError, MemoryError) as error:
             return "out of memory", repr(error)
-        monitor.see(replace(done, step=place.step))
+        monitor.see(replace(record, step=place.step))
         # A smaller scale helps neither a loss that is not finite nor a scale that is 1 already.
-        beyond = not math.isfinite(done.loss) or (done.skipped and done.loss_scale <= 1)
+        beyond = not math.isfinite(record.loss) or (record.skipped and record.loss_scale <= 1)
         return "non-finite" if beyond else "ok", ""
 
     def validate(inputs: Tensor, targets: Tensor) -> None:
         with in_eval_mode(model), torch.no_grad():
             loss = cross_entropy(model(inputs.to(device)), targets.to(device)).item()
         monitor.see_validation(place.step - 1, loss, evaluate(model, inputs, targets))
+
+    def rolled_back() -> bool:
+        """Load the newest whole checkpoint, the place in it too; False where there is none."""
+        loaded = saved.resume()
+        return loaded == place.step
 
     if not saved.resume():
         save()
@@ -129,19 +137,23 @@ def fault_drill(
         step, old = place.step, place.plan
         event, error = train_step(old, faults.get(step))
         answer, plan = respond(event, old)
+        if answer not in ANSWERS:
+            raise ValueError(f"respond answered {answer!r} to {event!r}: {', '.join(ANSWERS)}")
         if answer in ("go on", "skip"):
             place.step += 1
-        elif answer == "roll back" and saved.resume() != place.step:
-            event, answer = "no whole checkpoint", "save and stop"  # nothing was loaded
         elif answer != "save and stop" and replace(plan, streak=0) == replace(old, streak=0):
             raise ValueError(f"respond answered {answer!r} to {event!r} with the plan that failed")
+        if answer == "roll back" and not rolled_back():
+            error, answer = "no checkpoint is whole", "save and stop"
         place.plan = plan
         if event != "ok":
             row = {"step": step, "event": event, "error": error, "answer": answer}
             answered.append(row | {"next step": place.step} | asdict(plan))
         if answer not in ("go on", "skip"):
             save()  # or a kill would bring back the plan that failed
-        elif not plan.streak and (place.step % EVERY == 0 or place.step == len(batches)):
+        elif not plan.streak and (
+            place.step % STEPS_TO_A_CHECKPOINT == 0 or place.step == len(batches)
+        ):
             validate(*validation)
             save()
     return answered

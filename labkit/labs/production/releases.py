@@ -213,10 +213,15 @@ class Registry:
 
     def _pointer(self) -> dict[str, Any]:
         """Who answers: versions with their share, the newest last; and who may not."""
-        empty = {"serving": [], "rolled_back": {}}
         if not (self._folder / "pointer.json").exists():
-            return empty
-        return self._read("pointer", lambda kept: {name: kept[name] for name in empty})
+            return {"serving": [], "rolled_back": {}}
+        return self._read(
+            "pointer",
+            lambda kept: {
+                "serving": [(str(version), float(share)) for version, share in kept["serving"]],
+                "rolled_back": dict(kept["rolled_back"]),
+            },
+        )
 
     def _read(self, name: str, made: Any) -> Any:
         path = self._folder / f"{name}.json"

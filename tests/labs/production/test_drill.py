@@ -260,7 +260,7 @@ def test_a_damaged_checkpoint_is_passed_over_whatever_its_files_are_called(check
 def test_without_a_whole_checkpoint_the_run_saves_what_it_has_and_stops(tmp_path):
     faults = dict.fromkeys((0, 10, 20), "damaged file") | dict.fromkeys((24, 25, 26), "large batch")
     answered, _, weights = drilled(tmp_path, faults=faults)
-    assert story(answered)[-1] == (26, "no whole checkpoint", "save and stop", 26)
+    assert story(answered)[-1] == (26, "non-finite", "save and stop", 26)
     _, monitor, _ = drilled(tmp_path)
     assert taken(monitor)[0] == 26 and weights.isfinite().all()
 

@@ -52,9 +52,11 @@ REVIVED = (
 )
 LITTLE = (
     "Your weights come out if the first weight has the lowest bit of a byte. np.packbits and "
-    "unpack begin with the highest."
+    "unpack_weight begin with the highest."
 )
-COLUMNS_FIRST = "Your weights come out if the matrix is read column by column. unpack goes by rows."
+COLUMNS_FIRST = (
+    "Your weights come out if the matrix is read column by column. unpack_weight goes by rows."
+)
 VANISHED = (
     "{name}: {count:,} of {all:,} weights other than 0 come back as 0. One is weight[{row}, "
     "{column}] = {want}, {steps} steps of its row, where a step is the row's largest magnitude "
@@ -116,7 +118,7 @@ def _written(packed):
     return len(save(packed))
 
 
-@check(run_pack, own_work=("labkit.labs.compression.storage.pack",))
+@check(run_pack, own_work=("labkit.labs.compression.storage.pack_weight",))
 def check_pack(seen, seed):
     """A pruned weight in a bit for each weight, a byte for each kept one, and a scale a row."""
     for name, weight in _weights(seed).items():

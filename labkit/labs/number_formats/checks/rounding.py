@@ -41,7 +41,7 @@ def _snap_inputs(seed):
         "labkit.formats.encode",
         "labkit.formats.exact.nearest",
         "labkit.formats.rounding.round_tensor",
-        "labkit.labs.number_formats.look.rounded",
+        "labkit.labs.number_formats.look.rounded_exact",
         "numpy.float16",
         "struct.pack",
     ),
