@@ -24,7 +24,7 @@ from labkit.interview.cards import Card
 from labkit.interview.drills import Review, WrongIdeaSeen
 from labkit.interview.mock import Mock, Turn
 from labkit.interview.questions import Bank
-from labkit.labs.engine.texts import LANGUAGES
+from labkit.labs.texts import LANGUAGES
 
 LOG = "interview"
 """The name under which the log keeps what belongs to no lab."""

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, model_validator
 
 from labkit.formats.written_numbers import UNITS
-from labkit.labs.engine.texts import BilingualError, Frozen, Text
+from labkit.labs.texts import BilingualError, Frozen, Text
 
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=60)]
 

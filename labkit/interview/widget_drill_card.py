@@ -21,7 +21,7 @@ from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitti
 from labkit.interview.wording import WORDS, in_brackets, labelled, listed, sureness, words
 from labkit.labs.engine import rendered
 from labkit.labs.engine.described import AskingWidget
-from labkit.labs.engine.texts import LANGUAGES
+from labkit.labs.texts import LANGUAGES
 
 
 class DrillCard(AskingWidget):

@@ -13,7 +13,7 @@ from labkit.interview import anki
 from labkit.interview.answers import right_answer
 from labkit.interview.cards import draw
 from labkit.interview.questions import load_bank
-from labkit.labs.engine.texts import LANGUAGES
+from labkit.labs.texts import LANGUAGES
 from tests.interview.small_bank import small_bank
 
 BANK = load_bank()

@@ -16,7 +16,7 @@ from labkit.interview.question_parts import Frozen, Text, Texts, WrongSpeech
 from labkit.interview.questions import load_bank
 from labkit.interview.typed_kinds import Numeric
 from labkit.labs.engine.misconceptions import misconceptions
-from labkit.labs.engine.texts import LANGUAGES
+from labkit.labs.texts import LANGUAGES
 from tests.interview.prove import SEEDS, failures, right_answer
 
 BANK = load_bank()

@@ -17,7 +17,7 @@ from labkit.interview.mock import Mock, Turn, next_turn, report, with_answer, wi
 from labkit.interview.mock_report import report_markdown
 from labkit.interview.question_parts import BankError, Unclear
 from labkit.interview.questions import load_bank
-from labkit.labs.engine.texts import LANGUAGES
+from labkit.labs.texts import LANGUAGES
 from tests.interview.prove import right_answer
 from tests.interview.small_bank import SMALL, small_bank
 

@@ -8,7 +8,7 @@ from labkit.interview import questions
 from labkit.interview.card_text import card_text
 from labkit.interview.cards import draw
 from labkit.interview.plain_text import for_terminal, formula_text, text_width
-from labkit.labs.engine.texts import LANGUAGES
+from labkit.labs.texts import LANGUAGES
 
 BANK = questions.load_bank()
 

@@ -247,7 +247,7 @@ def _labkit() -> list[str]:
     package = Path(home.__file__).resolve().parents[1]
     bound = [package / name for name in (*_ALWAYS, *home.LEARNERS)]
     bound += [package / "labs" / "engine" / f"{name}.py" for name in standin.BESIDE]
-    bound += [package / "labs" / "__init__.py", *_of_labs(package)]
+    bound += [package / "labs" / "__init__.py", package / "labs" / "texts.py", *_of_labs(package)]
     bound += [package / "grading" / "__init__.py"]
     bound += [package / "grading" / "sandbox" / name for name in _INSIDE]
     bound += [path for path in sorted(home.DATA.iterdir()) if path.name not in _DATA_KEPT_OUT]

@@ -133,7 +133,7 @@ def answer(sock: socket.socket, names: dict, beside: dict) -> None:
     for blob in lent:
         standin.lend(pickle.loads(blob))
     encode, running = (
-        beside["labkit.labs.engine.codec"].encode,
+        beside["labkit.labs.engine.codec"].encode_value,
         beside["labkit.labs.engine.running"],
     )
     seed_everything(asked["seed"])

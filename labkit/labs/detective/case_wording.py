@@ -1,6 +1,6 @@
 """What the detective's page says itself, in English and in Chinese."""
 
-from labkit.labs.engine.texts import Text
+from labkit.labs.texts import Text
 
 PAGE = {
     "title": Text(en="NaN detective, case {case}", zh="NaN 侦探，案例 {case}"),

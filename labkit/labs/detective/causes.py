@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from labkit.labs.detective.broken_runs import RunSettings
-from labkit.labs.engine.texts import Text
+from labkit.labs.texts import Text
 
 # The findings of the instruments (instruments), in the words that a reader sees.
 NAN, FLAT = "the loss is not finite", "the loss hardly moves"

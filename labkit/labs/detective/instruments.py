@@ -22,7 +22,7 @@ from labkit.formats import FP16
 from labkit.formats.histograms import range_report
 from labkit.labs.detective import causes
 from labkit.labs.detective.broken_runs import NO_LABEL, RunSettings, TracedStep, gaps, traced_run
-from labkit.labs.engine.texts import Text
+from labkit.labs.texts import Text
 
 EXP_ENDS = 11.09
 """exp(x) overflows in FP16 above this, ln 65520, where rounding leaves the range; and so does 1 / p

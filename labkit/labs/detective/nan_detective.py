@@ -32,7 +32,7 @@ from labkit.labs.detective.instruments import (
 from labkit.labs.detective.scale_causes import SCALE_CAUSES, ScaleCause
 from labkit.labs.detective.scale_instruments import SCALE_INSTRUMENTS, bad_step
 from labkit.labs.detective.telemetry import simulate
-from labkit.labs.engine.texts import BilingualError, Text
+from labkit.labs.texts import BilingualError, Text
 
 FINDINGS: Mapping[str, str] = MappingProxyType(causes.IN_CHINESE | scale_causes.IN_CHINESE)
 """Each finding of either tier in Chinese."""

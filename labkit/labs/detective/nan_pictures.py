@@ -6,7 +6,7 @@ from the left and from the top.
 
 from typing import Any
 
-from labkit.labs.engine.texts import LANGUAGES, Text
+from labkit.labs.texts import LANGUAGES, Text
 
 
 def drawn(picture: dict, language: str = "en") -> dict:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from labkit.labs.detective.telemetry import LAYERS, RANKS, SHARDS, Job
-from labkit.labs.engine.texts import Text
+from labkit.labs.texts import Text
 
 RESUMED, QUIET = "a resume just before", "no event"
 TOGETHER, CLIMB = "loss and gradient at once", "a gradient that climbs before the loss"

@@ -8,7 +8,7 @@ import numpy as np
 from labkit.labs.detective import scale_causes as found
 from labkit.labs.detective.instruments import Instrument, Reading, by_id
 from labkit.labs.detective.telemetry import Job, Telemetry, simulate
-from labkit.labs.engine.texts import Text
+from labkit.labs.texts import Text
 
 
 def bad_step(t: Telemetry) -> int | None:

@@ -17,7 +17,7 @@ from labkit.labs.detective.nan_detective import TIERS, Case, Judged, said
 from labkit.labs.detective.nan_pictures import drawn
 from labkit.labs.engine.described import AskingWidget
 from labkit.labs.engine.misconceptions import misconceptions
-from labkit.labs.engine.texts import LANGUAGES, BilingualError, Text
+from labkit.labs.texts import LANGUAGES, BilingualError, Text
 
 ITEM = "nan-detective"
 """The item under which the log holds the verdicts."""

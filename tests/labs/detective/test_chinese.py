@@ -8,7 +8,7 @@ from labkit.labs.detective import case_wording, causes, nan_detective, scale_cau
 from labkit.labs.detective.nan_detective import FINDINGS, TIERS, Case
 from labkit.labs.detective.scale_causes import SCALE_CAUSES
 from labkit.labs.detective.widget_nan_detective import NanDetective
-from labkit.labs.engine.texts import Text
+from labkit.labs.texts import Text
 
 CHINESE = r"[\u3400-\u9fff]"
 HALF_WIDTH = re.compile(rf"{CHINESE}[,:;.?!()]|[,:;.?!()]{CHINESE}")

@@ -28,7 +28,7 @@ from labkit.labs.detective.nan_detective import (
     price,
 )
 from labkit.labs.engine.misconceptions import misconceptions
-from labkit.labs.engine.texts import Text
+from labkit.labs.texts import Text
 from labkit.training.precision import PRECISIONS
 
 SEEDS = range(5)
