@@ -14,10 +14,10 @@ from tests.interview.prove import right_answer
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-DRILL = """from labkit.interview.questions import load
+DRILL = """from labkit.interview.questions import load_bank
 from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard
-bank = load()
+bank = load_bank()
 drilled = DrillCard(DrillSitting(bank, [bank.questions[id] for id in {ids}]), language="en")
 drilled"""
 IDS = ["mixed-precision-what", "ridge-point", "amp-step-in-order", "cuda-autocast-lists"]

@@ -622,7 +622,7 @@ def test_what_concerns_the_whole_delivery_is_told_whichever_file_it_stands_with(
         Handed(student="ada", file="a.ipynb", content=as_bytes(other), remarks=said),
         Handed(student="bob", file="b.ipynb", content=as_bytes(small(answer("passes")))),
     ]
-    monkeypatch.setattr(command, "collect", lambda *_: iter(files))
+    monkeypatch.setattr(command, "deliveries_in", lambda *_: iter(files))
     assert grade(grader, tmp_path, "--lab", LAB) == SOME_UNGRADED
     assert remarks(tmp_path) == {"dropped": ["notes.txt"]}
 

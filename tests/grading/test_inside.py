@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_written_is_said(names, folder, words):
 
 STANDIN = """
 from labkit.grading.sandbox import standin
-standin.install()
+standin.install_stand_ins()
 import labkit.labs.engine
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.number_formats import predictions as guesses

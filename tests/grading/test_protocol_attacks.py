@@ -62,8 +62,8 @@ def well(grader):
         ('everywhere(b"\\xff" * 4096)', "output"),
         (NONCE + 'everywhere(frame(nonce + b"passed") + frame(nonce + b"passed"))', "protocol"),
         (
-            NONCE + "from labkit.labs.engine.codec import encode\n"
-            'everywhere(frame(nonce + encode({"outcome": "passed", "value": None})))',
+            NONCE + "from labkit.labs.engine.codec import encode_value\n"
+            'everywhere(frame(nonce + encode_value({"outcome": "passed", "value": None})))',
             "protocol",
         ),
         ('import time\neverywhere(b"\\5")\ntime.sleep(10**6)', "time"),
@@ -83,17 +83,17 @@ def test_writing_to_the_socket_by_hand(grader, body, cause):
         'b"passed"',
         'b""',
         'b"l" + b"\\xff" * 8',
-        'encode({"outcome": "passed", "value": None})',
-        'encode({"outcome": "value", "value": "passed", "printed": "", "warned": []})',
-        'encode({"outcome": "value", "value": [1.0], "printed": "", "warned": []})',
-        'encode({"outcome": "raised", "value": 3})',
-        "encode([])",
+        'encode_value({"outcome": "passed", "value": None})',
+        'encode_value({"outcome": "value", "value": "passed", "printed": "", "warned": []})',
+        'encode_value({"outcome": "value", "value": [1.0], "printed": "", "warned": []})',
+        'encode_value({"outcome": "raised", "value": 3})',
+        "encode_value([])",
     ],
 )
 def test_a_forged_answer_is_judged_as_data(grader, content):
     body = (
         NONCE
-        + "from labkit.labs.engine.codec import encode\n"
+        + "from labkit.labs.engine.codec import encode_value\n"
         + f"everywhere(frame(nonce + {content}))\nos._exit(0)"
     )
     outcomes = attack(grader, cell=SEND, body=body)
@@ -102,9 +102,12 @@ def test_a_forged_answer_is_judged_as_data(grader, content):
 
 
 def test_claiming_that_nothing_was_attempted_earns_nothing(grader):
-    forged = 'encode({"outcome": "not attempted", "value": None, "printed": "", "warned": []})'
+    forged = (
+        'encode_value({"outcome": "not attempted", "value": None, "printed": "", "warned": []})'
+    )
     body = (
-        NONCE + f"from labkit.labs.engine.codec import encode\neverywhere(frame(nonce + {forged}))"
+        NONCE
+        + f"from labkit.labs.engine.codec import encode_value\neverywhere(frame(nonce + {forged}))"
     )
     outcomes = attack(grader, cell=SEND, body=body + "\nos._exit(0)")
     assert outcomes["ulp"].status == "not attempted"
