@@ -149,7 +149,7 @@ def value_of(expression: str, names: Mapping[str, object] | None = None) -> Any:
     ExpressionError for everything else than arithmetic, comparisons, ``a if c else b``, ``and or
     not``, lists, ``x[i]`` and calls of ``FUNCTIONS``, and where a number cannot be computed.
 
-    >>> evaluate("largest(fmt) * 2**-3", {"fmt": "E4M3"})
+    >>> value_of("largest(fmt) * 2**-3", {"fmt": "E4M3"})
     56
     """
     with _errors_of(expression):

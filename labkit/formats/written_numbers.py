@@ -133,8 +133,8 @@ def plain_number(text: str) -> str:
     Minus signs, powers, fractions, any script's digits, separators and decimal commas become ASCII;
     what people put before a number ("about", "k =") is gone.
 
-    >>> plain("−６５,504"), plain("١٫٥"), plain("2⁻¹⁴"), plain("6,1e-5"), plain("≈ 65 504")
-    ('-65504', '1.5', '2**-14', '6.1e-5', '65504')
+    >>> [plain_number(said) for said in ("−６５,504", "١٫٥", "2⁻¹⁴", "6,1e-5", "≈ 65 504")]
+    ['-65504', '1.5', '2**-14', '6.1e-5', '65504']
     """
     powers = r"[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+"
     text = re.sub(powers, lambda found: "**" + found[0].translate(_SUPERSCRIPTS), text)

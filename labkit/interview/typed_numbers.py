@@ -215,8 +215,8 @@ def _agree(given: str, wanted: str, *, rounded: bool) -> bool:
 def written_value(x: object) -> str:
     """A drawn value as a text shows it: short decimals as such, other numbers as m * 2**e.
 
-    >>> written(Fraction(1, 1024)), written(Fraction(3, 2**24)), written(Fraction(1, 3))
-    ('2**-10', '3 * 2**-24', '0.333333')
+    >>> [written_value(x) for x in (Fraction(1, 1024), Fraction(3, 2**24), Fraction(1, 3))]
+    ['2**-10', '3 * 2**-24', '0.333333']
     """
     if isinstance(x, float):
         return f"{x:g}"

@@ -228,7 +228,7 @@ class Measurement:
             row["verdict"] = "A/A control" if timing.again else found.answer
         facts = timing.facts
         row |= {name: form(facts[name]) if name in facts else "" for name, form in _FORMS.items()}
-        if row["skipped steps"]:
+        if "steps" in facts:
             row["skipped steps"] += f" of {facts['steps']:.0f}"
         return row
 

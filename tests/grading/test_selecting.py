@@ -407,7 +407,7 @@ def work_of_selecting(cells: list[dict]) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        selected(read, COURSE[LAB])
+        select_cells(read, COURSE[LAB])
     finally:
         sys.settrace(before)
     return count

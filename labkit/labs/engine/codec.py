@@ -110,7 +110,7 @@ RECORDS: dict[type, dict[str, type]] = {
 def encode_value(value: Any, *, limits: CodecLimits = LIMITS) -> bytes:
     """Return the one encoding of `value`; CodecError names what cannot cross, and where it stands.
 
-    >>> encode([1.5, {"w": len}])  # doctest: +IGNORE_EXCEPTION_DETAIL
+    >>> encode_value([1.5, {"w": len}])  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     CodecError: result[1]["w"]: a function cannot be handed over; return numbers, tensors or lists
     """

@@ -77,7 +77,7 @@ def training_runs() -> dict[str, TrainingRuns]:
 def compare_recipes(one: str, other: str) -> Verdict:
     """Lab 06's verdict on a recipe against another one: "better" where the first has less loss.
 
-    >>> compare("nvfp4", "e4m3_unscaled").answer
+    >>> compare_recipes("nvfp4", "e4m3_unscaled").answer
     'better'
     """
     runs = _record()["runs"]

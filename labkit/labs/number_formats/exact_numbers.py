@@ -51,7 +51,7 @@ def _written(number: Decimal, places: int) -> str:
 def decimal_in_full(value: float) -> str:
     """Every decimal digit of a float.
 
-    >>> in_full(0.1), in_full(2.0**-24), in_full(-0.0)
+    >>> decimal_in_full(0.1), decimal_in_full(2.0**-24), decimal_in_full(-0.0)
     ('0.1000000000000000055511151231257827021181583404541015625', '5.9604644775390625e-08', '-0')
     """
     return _written(Decimal(value), 40) if math.isfinite(value) else str(value)

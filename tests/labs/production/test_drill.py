@@ -323,10 +323,24 @@ def test_and_a_plan_that_is_none(wrong):
         Plan(precision="fp16", micro_batch=1, accumulate=1, grad_clip=1.0)
 
 
-@pytest.mark.parametrize("answer", ["retry", "roll back", "panic"])
+@pytest.mark.parametrize("answer", ["retry", "roll back"])
 def test_an_answer_that_changes_nothing_is_refused_instead_of_failing_forever(answer, tmp_path):
     def stubborn(event, plan):
         return ("go on" if event == "ok" else answer), plan
 
     with pytest.raises(ValueError, match=f"{answer!r}.*the plan that failed"):
         drilled(tmp_path, respond=stubborn, faults={3: "NaN batch"})
+
+
+def test_so_is_an_answer_that_is_none(tmp_path):
+    with pytest.raises(ValueError, match="'panic' to 'ok': go on, skip"):
+        drilled(tmp_path, respond=lambda event, plan: ("panic", plan))
+
+
+def test_batches_without_a_place_in_a_row_are_refused(tmp_path):
+    model, batches = network(), iter([])
+    with pytest.raises(ValueError, match=r"pass list\(batches\)"):
+        fault_drill(
+            model, batches, HELD_OUT, optimizer=torch.optim.SGD(model.parameters()), plan=FP16,
+            respond=respond, checkpoints=Checkpoints, folder=tmp_path, monitor=Monitor(),
+        )  # fmt: skip
