@@ -92,7 +92,7 @@ class Outcome:
     measured: tuple[tuple[str, float], ...] = ()
 
 
-def failed_outcome(exercise: str, message: str, *, hidden: bool = False) -> Outcome:
+def not_graded(exercise: str, message: str, *, hidden: bool = False) -> Outcome:
     """The outcome of an exercise at which the grader itself failed."""
     failed = {"status": "not graded", "cause": "grader"}
     return Outcome(exercise=exercise, message=message, hidden=hidden, **failed)

@@ -44,6 +44,16 @@ class Impact:
             "equivalent to itself. Take more seeds or more test data."
         )
 
+    def describe(self) -> str:
+        """The control and each comparison, as lines of text."""
+        first, *others = self.comparisons
+        control = self.comparisons[first].describe()
+        lines = [f"A/A control, {first} from weights rounded once: {control}"]
+        lines += [self.trouble] if self.trouble else []
+        return "\n".join(
+            [*lines, *(f"{one} - {first}: {self.comparisons[one].describe()}" for one in others)]
+        )
+
     def _repr_html_(self) -> str:
         first, control = next(iter(self.comparisons.items()))
         rows = [

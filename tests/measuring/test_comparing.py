@@ -447,6 +447,10 @@ def test_the_same_arithmetic_twice_is_equivalent():
         # On a CPU both are float32.
         found = impact(("fp32", "tf32"), make=make(lr=0.5), epochs=10, batch_size=32)
     assert found.comparisons["tf32"].pairs == (0.0, 0.0, 0.0)
+    control, trouble, line = found.describe().splitlines()
+    assert trouble == found.trouble
+    assert control.startswith("A/A control, fp32 from weights rounded once: ")
+    assert line == f"tf32 - fp32: {found.comparisons['tf32'].describe()}"
     pairs, image = found.comparisons["tf32"], 1 / len(held_out()[1])
     assert pairs.coarse and pairs.low <= -image and pairs.high >= image, "not certain"
     assert pairs.answer == "equivalent"

@@ -11,7 +11,7 @@ from labkit.measuring import verdict, verdicts
 from labkit.measuring.verdicts import TIME_MARGIN, without_stalls
 
 
-def time_verdict(ratios, **settings):
+def verdict_of_times(ratios, **settings):
     return verdict(ratios, **({"margin": TIME_MARGIN, "times": True} | settings))
 
 
@@ -168,7 +168,7 @@ def test_the_interval_without_stalls_by_hand():
     ],
 )
 def test_what_is_far_off_and_further_than_the_scatter_is_left_out(logs, left_out):
-    found = time_verdict([math.exp(log) for log in logs])
+    found = verdict_of_times([math.exp(log) for log in logs])
     assert found.left_out == left_out
     said = f"without {left_out} disturbed of {len(logs)}"
     assert (said in found.describe()) == bool(left_out)
@@ -192,23 +192,23 @@ def test_time_verdicts_by_hand(low, high, answer):
     middle = math.sqrt(low * high)
     off = (high / middle) ** (math.sqrt(5) / 2.776)
     ratios = [middle / off, middle / off, middle, middle * off, middle * off]
-    found = time_verdict(ratios, control=[1.0] * 5)
+    found = verdict_of_times(ratios, control=[1.0] * 5)
     assert (found.low, found.high) == pytest.approx((low, high))
     assert found.answer == answer and found.describe().endswith(f"2 %: {answer}")
     turned = {"faster": "slower", "slower": "faster"}.get(answer, answer)
-    assert time_verdict([1 / ratio for ratio in ratios]).answer == turned
+    assert verdict_of_times([1 / ratio for ratio in ratios]).answer == turned
 
 
 def test_a_control_off_one_widens_both_ends_by_what_it_leaves_out():
     times, off = [0.9] * 6, [1.04, 1.05, 1.05, 1.04, 1.05, 1.04]
     middle, half, _ = without_stalls([math.log(ratio) for ratio in off])
     least = math.exp(middle - half)
-    found = time_verdict(times, control=off)
+    found = verdict_of_times(times, control=off)
     assert least > 1.03 and found.mean == pytest.approx(0.9)
     assert (found.low, found.high) == pytest.approx((0.9 / least, 0.9 * least))
-    turned = time_verdict(times, control=[1 / ratio for ratio in off])
+    turned = verdict_of_times(times, control=[1 / ratio for ratio in off])
     assert (turned.low, turned.high) == pytest.approx((found.low, found.high))
-    assert time_verdict(times, control=[0.5, 2.0] * 3).high == pytest.approx(0.9)
+    assert verdict_of_times(times, control=[0.5, 2.0] * 3).high == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(
@@ -221,12 +221,12 @@ def test_a_control_off_one_widens_both_ends_by_what_it_leaves_out():
     ],
 )
 def test_an_interval_that_is_none_says_why(ratios, control, said):
-    assert said in time_verdict(ratios, control=control).describe()
+    assert said in verdict_of_times(ratios, control=control).describe()
 
 
 def test_a_time_verdict_needs_a_margin():
     with pytest.raises(ValueError, match="margin=0"):
-        time_verdict([1.0] * 5, margin=0)
+        verdict_of_times([1.0] * 5, margin=0)
 
 
 # Simulations of whole benchmarks: fp32 twice and a mode
@@ -255,7 +255,7 @@ def simulated(trials, rounds, ratio, *, noise, slow, draw="normal"):
 
 def share_of(words, drawn):
     """How often one of the words is the answer on drawn benchmarks."""
-    found = [time_verdict(ratios, control=control).answer in words for ratios, control in drawn]
+    found = [verdict_of_times(ratios, control=control).answer in words for ratios, control in drawn]
     return fmean(found)
 
 
@@ -312,7 +312,7 @@ def test_no_single_stalled_round_decides_or_hides_a_difference(rounds):
                 first, again, mode = generator.lognormal(sigma=0.005, size=(3, rounds))
                 mode *= ratio
                 (first, again, mode)[arm][stalled] *= 1000
-                found = time_verdict(mode / first, control=again / first)
+                found = verdict_of_times(mode / first, control=again / first)
                 if ratio == 1.0:
                     assert found.answer in ("equivalent", "inconclusive")
                 else:
@@ -321,6 +321,6 @@ def test_no_single_stalled_round_decides_or_hides_a_difference(rounds):
 
 def test_rounds_that_are_off_on_one_side_are_the_arm_s_own_and_no_stalls():
     often_slow = [1, 1.001, 0.999, 1.4, 1.4]
-    assert time_verdict(often_slow).answer == "inconclusive"
-    assert time_verdict(often_slow).left_out == 0
-    assert time_verdict([*often_slow[:4], 1.0]).left_out == 1
+    assert verdict_of_times(often_slow).answer == "inconclusive"
+    assert verdict_of_times(often_slow).left_out == 0
+    assert verdict_of_times([*often_slow[:4], 1.0]).left_out == 1

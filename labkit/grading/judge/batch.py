@@ -22,7 +22,7 @@ from labkit.grading.intake.reader import understand_apart
 from labkit.grading.intake.remarks import Remark, one_line, quoted
 from labkit.grading.intake.roster import Student, counting_attempt, identify
 from labkit.grading.judge.grade_ledger import GradeLedger
-from labkit.grading.records import Outcome, Work, failed_outcome
+from labkit.grading.records import Outcome, Work, not_graded
 
 Grade = Callable[[Work], list[Outcome]]
 Stop = Callable[[], bool]
@@ -271,7 +271,7 @@ def by_exercise(work: Work, outcomes: Iterable[Outcome]) -> dict[str, list[Outco
     for exercise, of_it in found.items():
         of_it.sort(key=lambda one: one.hidden)
         if not of_it or of_it[0].hidden:
-            of_it.insert(0, failed_outcome(exercise, "The grader gave no verdict."))
+            of_it.insert(0, not_graded(exercise, "The grader gave no verdict."))
     return found
 
 
@@ -281,7 +281,7 @@ def safely(grade_one: Grade, work: Work) -> list[Outcome]:
         return grade_one(work)
     except Exception as error:
         said = f"The grader failed: {type(error).__name__}: {error}"
-        return [failed_outcome(one.exercise, said) for one in work.exercises]
+        return [not_graded(one.exercise, said) for one in work.exercises]
 
 
 def with_bar(results: Iterable, total: int) -> Iterable:

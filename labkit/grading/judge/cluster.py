@@ -19,7 +19,7 @@ from pathlib import Path
 
 from labkit.grading.course_labs import read_course, rest_of_labkit
 from labkit.grading.judge.batch import Engine, Stop, as_they_end, safely
-from labkit.grading.records import Outcome, Settings, Work, failed_outcome
+from labkit.grading.records import Outcome, Settings, Work, not_graded
 
 _CONNECT_SECONDS = 30
 
@@ -79,7 +79,7 @@ def _graded(
             work = futures[future]
             if future.status in ("error", "cancelled"):
                 said = f"The cluster gave no result: {future.exception()}"
-                yield work, [failed_outcome(one.exercise, said) for one in work.exercises]
+                yield work, [not_graded(one.exercise, said) for one in work.exercises]
             else:
                 # A worker that dies takes the results along that lay on it: this waits for them.
                 yield work, future.result()

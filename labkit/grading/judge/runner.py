@@ -11,7 +11,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 from labkit.grading.judge.judging import JudgeError
-from labkit.grading.judge.worker import Server, ServerGone, Worker, ungraded_outcome
+from labkit.grading.judge.worker import Server, ServerGone, Worker, could_not_judge
 from labkit.grading.records import Outcome, Settings, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
 
@@ -65,7 +65,7 @@ class Grader:
             return worker.grade(work)
         except Exception as error:  # a fault of ours must not stop the class
             worker.close()
-            return [ungraded_outcome(e.exercise, repr(error)) for e in work.exercises]
+            return [could_not_judge(e.exercise, repr(error)) for e in work.exercises]
         finally:
             self._idle.put(worker)
 

@@ -27,7 +27,7 @@ from labkit.grading.judge.error_causes import in_a_line, makers, with_causes
 from labkit.grading.judge.judging import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.judge.seeds import derive_seed
 from labkit.grading.judge.snapshot import CellError, CellStopped, Snapshot
-from labkit.grading.records import AGAIN, GradedExercise, Outcome, Settings, Work, failed_outcome
+from labkit.grading.records import AGAIN, GradedExercise, Outcome, Settings, Work, not_graded
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import frames, groups, metering, watching
 from labkit.grading.sandbox.metering import Limits, Stopped
@@ -214,7 +214,7 @@ class Worker:
             cargo = self.cargo[work.lab]
             tasks, outcomes = _tasks(work, cargo)
         except JudgeError as error:
-            return [ungraded_outcome(e.exercise, str(error)) for e in work.exercises]
+            return [could_not_judge(e.exercise, str(error)) for e in work.exercises]
         _Submission(self, work, tasks, outcomes).grade()
         return list(outcomes.values())
 
@@ -288,7 +288,7 @@ class _Submission:
         self.failures += 1
         if self.failures > FORGIVEN:
             for task in self.open:
-                self._keep(task, ungraded_outcome(task.exercise, why, hidden=task.shipment.hidden))
+                self._keep(task, could_not_judge(task.exercise, why, hidden=task.shipment.hidden))
             self.open.clear()
 
     def _from(self, server: Server, snapshot: Snapshot) -> None:
@@ -348,7 +348,7 @@ class _Submission:
         try:
             told = self.worker.judge.verdict(self.work.lab, task.shipment, seed, collected)
         except JudgeError as error:
-            return ungraded_outcome(task.exercise, str(error), hidden=task.shipment.hidden)
+            return could_not_judge(task.exercise, str(error), hidden=task.shipment.hidden)
         if told.get("missing"):
             return self._missing(task, errors, spent)
         passed = told["status"] == "passed"
@@ -500,7 +500,7 @@ def _helpers(work: Work) -> dict[str, str]:
 def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:
     """What to run, and a place for each outcome in the order in which they are told."""
     outcomes = {
-        (e.exercise, False): ungraded_outcome(e.exercise, "labkit has no check of this name")
+        (e.exercise, False): could_not_judge(e.exercise, "labkit has no check of this name")
         for e in work.exercises
     }
     tasks = []
@@ -535,6 +535,6 @@ def _judged_by(shipment: Shipment, exercises: tuple[GradedExercise, ...]) -> Gra
     return GradedExercise(exercise=name, names=(name.replace("-", "_"),), points=0, seconds=10)
 
 
-def ungraded_outcome(exercise: str, why: str, *, hidden: bool = False) -> Outcome:
+def could_not_judge(exercise: str, why: str, *, hidden: bool = False) -> Outcome:
     """An outcome for what the grader itself could not do."""
-    return failed_outcome(exercise, f"The grader could not judge this: {why}.", hidden=hidden)
+    return not_graded(exercise, f"The grader could not judge this: {why}.", hidden=hidden)

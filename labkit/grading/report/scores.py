@@ -24,7 +24,7 @@ from labkit.grading.intake.remarks import one_line
 from labkit.grading.intake.roster import EVERYONE, Override
 from labkit.grading.judge.batch import Submission
 from labkit.grading.judge.grade_ledger import Scores
-from labkit.grading.records import HIDDEN, Outcome, failed_outcome
+from labkit.grading.records import HIDDEN, Outcome, not_graded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ def sheet(
 
 
 def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) -> Row:
-    outcome = outcomes[0] if outcomes else failed_outcome(name, "The grader gave no verdict.")
+    outcome = outcomes[0] if outcomes else not_graded(name, "The grader gave no verdict.")
     points = None if outcome.status == "not graded" else 0.0
     earning = ("passed", "failed", "error") if partial else ("passed",)
     if outcome.status in earning:
